@@ -61,32 +61,25 @@ def diagnose_as_the_action(folder: Path, files: str, options: str = "") -> Any:
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="the action's lines are bash")
 
 
+@pytest.mark.processes
 @needs_bash
-def test_the_action_passes_healthy_embeddings_and_shows_the_diagnosis(embeddings: Path):
+def test_the_action_judges_the_files_and_shows_the_diagnosis(embeddings: Path):
     done = diagnose_as_the_action(embeddings, "g*.npy", "--max-rows 50")
     assert done.returncode == 0, done.stderr
     assert "healthy" in done.stdout
     assert (embeddings / "summary.md").read_text("utf-8").startswith("```text\nhealthy")
-
-
-@needs_bash
-def test_the_action_fails_on_one_collapsed_file_among_several(embeddings: Path):
     done = diagnose_as_the_action(embeddings, "**/*.npy")
     assert done.returncode == 1
     assert "::error::flat.npy is judged network-collapse" in done.stdout
     assert "::error::good.npy" not in done.stdout
+    # It does not pass when nothing was judged.
+    for files, reason in (("*.npz", "no file matches"), ("none.npy", "no such file")):
+        done = diagnose_as_the_action(embeddings, files)
+        assert done.returncode == 2
+        assert reason in done.stdout
 
 
-@needs_bash
-@pytest.mark.parametrize(
-    ("files", "said"), [("*.npz", "no file matches"), ("none.npy", "no such file")]
-)
-def test_the_action_does_not_pass_when_nothing_was_judged(embeddings: Path, files: str, said: str):
-    done = diagnose_as_the_action(embeddings, files)
-    assert done.returncode == 2
-    assert said in done.stdout
-
-
+@pytest.mark.processes
 def test_the_hook_fails_on_a_collapsed_file(embeddings: Path):
     (hook,) = read(".pre-commit-hooks.yaml")
     words = [*hook["entry"].split()[1:], *hook["args"], "good.npy", "flat.npy"]

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
+
 ROOT = Path(__file__).parents[1]
 MODULE = '''"""A docstring
 of two lines."""
@@ -28,11 +32,11 @@ def long(
 '''
 
 
-def measured(folder: Path, ceilings: str) -> subprocess.CompletedProcess[str]:
+def measured(folder: Path, ceilings: str, room: str = "room") -> subprocess.CompletedProcess[str]:
     sources = folder / "house"
-    (sources / "room").mkdir(parents=True)
-    (sources / "room" / "one.py").write_text(MODULE, "utf-8")
-    (sources / "room" / "two.py").write_text("", "utf-8")
+    (sources / room).mkdir(parents=True)
+    (sources / room / "one.py").write_text(MODULE, "utf-8")
+    (sources / room / "two.py").write_text("", "utf-8")
     (folder / "ceilings.txt").write_text(ceilings, "utf-8")
     command = [sys.executable, ROOT / "tools" / "house.py", sources, folder / "ceilings.txt"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -56,10 +60,5 @@ def test_what_is_above_a_ceiling_fails_and_is_named(tmp_path):
 
 
 def test_compiled_loops_may_be_long(tmp_path):
-    sources = tmp_path / "house" / "_kernels"
-    sources.mkdir(parents=True)
-    (sources / "one.py").write_text(MODULE, "utf-8")
-    (tmp_path / "ceilings.txt").write_text("longest-function 1\n_kernels 9 1\nall 9 1\n", "utf-8")
-    command = [sys.executable, ROOT / "tools/house.py", sources.parent, tmp_path / "ceilings.txt"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = measured(tmp_path, "longest-function 1\n_kernels 9 2\nall 9 2\n", room="_kernels")
     assert done.returncode == 0, done.stdout

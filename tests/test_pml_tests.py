@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 TESTS = """
 import unittest
 import torch

@@ -124,7 +124,7 @@ def smoke(python: Path, folder: Path, steps: int) -> None:
         "--help",
         "reproduce --list",
         "datasets",
-        "diagnose rows.csv --label label --html page.html --fail-on network-collapse",
+        "diagnose rows.csv --labels label --html page.html --fail-on network-collapse",
         "reproduce fig1 --out figure",
         f"demo --out demo --steps {steps}",
     ):

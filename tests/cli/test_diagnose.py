@@ -1,97 +1,80 @@
-"""`uncollapse diagnose`: files of any origin, a verdict, a page."""
+"""`uncollapse diagnose`: files of any origin and runs, a verdict, a page, an exit code."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
-from pathlib import Path
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from uncollapse.cli import app
-from uncollapse.cli.errors import run
-from uncollapse.data.sources import Origin, Source, write_embeddings
+from support.errors import refused
+from support.runs import canonical, copy_of
+from uncollapse.cli.diagnose import refused_verdicts
+from uncollapse.data.sources import Origin, Source, open_source, write_embeddings
+from uncollapse.health import VERDICTS
+from uncollapse.training import Run
+from uncollapse.training.measures import write_measures
+
+LABELS = np.repeat(np.arange(5), 12)
+REFERENCE = "reference: diameter 0.561 before training, of 60 rows of test"
 
 
 @pytest.fixture
-def arrays() -> tuple[np.ndarray, np.ndarray]:
+def rows(folder):
+    """Five classes of a point each, in z.npz; the rows."""
     rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(5), 12)
-    return rng.normal(size=(5, 6))[labels] + 1e-3 * rng.normal(size=(60, 6)), labels
+    z = rng.normal(size=(5, 6))[LABELS] + 1e-3 * rng.normal(size=(60, 6))
+    np.savez("z.npz", embeddings=z, labels=LABELS)
+    return z
 
 
-def test_a_verdict_is_printed_and_the_page_written(
-    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    z, labels = arrays
-    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels)
-    page = tmp_path / "out" / "page.html"
-    assert run(app, ["diagnose", str(tmp_path / "z.npz"), "--html", str(page), "--tsne"]) == 0
-    said = capsys.readouterr().out
+def test_a_verdict_is_printed_and_the_page_written(rows, cli, folder):
+    said = cli("diagnose", "z.npz", "--html", "out/page.html").out
     assert said.startswith("class-collapse\n")
-    assert f"wrote {page}" in said
-    text = page.read_text(encoding="utf-8")
-    assert "t-SNE of 6 dimensions" in text
-    assert "<h1>z.npz</h1>" in text
+    assert "wrote out/page.html" in said
+    page = (folder / "out/page.html").read_text(encoding="utf-8")
+    assert "<h1>z.npz</h1>" in page
+    assert (
+        "by label, on 40 of 60 rows, the limit: R@1 "
+        in cli("diagnose", "z.npz", "--max-rows", "40").text
+    )
 
 
-def test_labels_fine_labels_and_images_come_from_files_beside(
-    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    z, labels = arrays
-    np.save(tmp_path / "z.npy", z)
-    np.save(tmp_path / "y.npy", labels)
-    np.save(tmp_path / "fine.npy", labels * 2 + np.arange(60) % 2)
-    np.save(tmp_path / "pictures.npy", np.zeros((60, 8, 8), np.uint8))
-    words = ["diagnose", str(tmp_path / "z.npy"), "--labels", str(tmp_path / "y.npy")]
-    words += ["--fine-labels", str(tmp_path / "fine.npy")]
-    words += ["--images", str(tmp_path / "pictures.npy"), "--html", str(tmp_path / "page.html")]
-    assert run(app, words) == 0
-    assert "by fine label, on all 60 rows: R@1" in capsys.readouterr().out
-    assert "data:image/png" in (tmp_path / "page.html").read_text(encoding="utf-8")
+def test_labels_fine_labels_and_pictures_come_from_files_beside(rows, cli, folder):
+    np.save("z.npy", rows)
+    np.save("y.npy", LABELS)
+    np.save("pictures.npy", np.zeros((60, 8, 8), np.uint8))
+    fine = LABELS * 2 + np.arange(60) % 2
+    (folder / "fine.csv").write_text("a,b\n" + "\n".join(f"0,{value}" for value in fine))
+    words = ["diagnose", "z.npy", "--labels", "y.npy", "--labels", "fine.csv:b"]
+    said = cli(*words, "--images", "pictures.npy", "--html", "page.html").text
+    assert "by fine label, on all 60 rows: R@1" in said
+    assert "data:image/png" in (folder / "page.html").read_text(encoding="utf-8")
+    np.savez("both.npz", embeddings=rows, kind=LABELS, part=fine)
+    text = cli("diagnose", "both.npz", "--label", "kind", "--labels", "part").text
+    assert "by fine label" in text
+    assert said.startswith(text)
+    assert "--labels" in cli(*words, "--labels", "y.npy", code=2).err
 
 
-def test_names_in_the_file_find_pictures_in_a_folder(
-    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path
-):
-    z, labels = arrays
-    names = [f"{i}.png" for i in range(60)]
-    for name in names:
-        Image.new("L", (4, 4)).save(tmp_path / name)
-    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels, names=np.array(names))
-    words = ["diagnose", str(tmp_path / "z.npz"), "--images", str(tmp_path)]
-    assert run(app, [*words, "--html", str(tmp_path / "page.html")]) == 0
-    assert "data:image/png" in (tmp_path / "page.html").read_text(encoding="utf-8")
+def test_a_reference_decides_about_the_scale(folder, cli):
+    np.save("z.npy", 1e-6 * np.random.default_rng(0).normal(size=(30, 4)))
+    assert cli("diagnose", "z.npy", "--reference", "4.0").out.startswith("network-collapse")
 
 
-def test_a_reference_decides_about_the_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    np.save(tmp_path / "z.npy", 1e-6 * np.random.default_rng(0).normal(size=(30, 4)))
-    assert run(app, ["diagnose", str(tmp_path / "z.npy"), "--reference", "4.0"]) == 0
-    assert capsys.readouterr().out.startswith("network-collapse")
-
-
-def test_columns_of_a_table_are_named_on_the_command_line(
-    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    z, labels = arrays
+def test_columns_of_a_table_are_named_on_the_command_line(rows, cli, folder):
     lines = ["product_id,category," + ",".join(f"f{i}" for i in range(6))]
-    for i, row in enumerate(z):
-        lines.append(f"{7_000_000 + i},kind {labels[i]}," + ",".join(map(str, row)))
-    path = tmp_path / "z.csv"
-    path.write_text("\n".join(lines))
-    assert run(app, ["diagnose", str(path), "--label", "category"]) == 2
-    told = capsys.readouterr().err
+    for i, row in enumerate(rows):
+        lines.append(f"{7_000_000 + i},kind {LABELS[i]}," + ",".join(map(str, row)))
+    (folder / "z.csv").write_text("\n".join(lines))
+    told = cli("diagnose", "z.csv", "--label", "category", code=2).err
     assert "column 'product_id' looks like an id" in told
     assert "--features 'f*'" in told
-    chosen = (["--features", "f*"], ["--id", "product_id"], ["--ignore", "*_id"])
-    said = []
-    for words in chosen:
-        assert run(app, ["diagnose", str(path), "--label", "category", *words]) == 0
-        said.append(capsys.readouterr().out)
-    assert said[0].startswith("class-collapse\n")
-    assert said == [said[0]] * 3
+    chosen = (["--features", "f*"], ["--id", "product_id"], ["--features", "!*_id"])
+    said = {cli("diagnose", "z.csv", "--labels", "category", *words).out for words in chosen}
+    assert len(said) == 1
+    assert said.pop().startswith("class-collapse\n")
+    assert "--features !x_id" in cli("diagnose", "z.csv", "--features", "!x_id", code=2).err
 
 
 @pytest.mark.parametrize(
@@ -99,98 +82,242 @@ def test_columns_of_a_table_are_named_on_the_command_line(
     [
         (["missing.npz"], "no such file"),
         (["z.txt"], "a file ending in"),
-        (["z.npy", "--images", "."], "the file has no names"),
+        (["z.npz", "--images", "."], "the file has no names"),
+        (["z.npz", "z.npz", "--html", "page.html"], "--html is only for one file"),
+        (["z.npz", "--fail-on", "conee"], "did you mean 'cone'"),
+        (["none.npz", "--fail-on", "healthy"], "--fail-on"),
+        (["none.npz", "--fail-on", ""], "--fail-on"),
+        (["none.npz", "--fail-on", "cone,,any"], "--fail-on"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(
-    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-):  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    np.save("z.npy", np.eye(5))
-    assert run(app, ["diagnose", *words]) == 2
-    assert message in capsys.readouterr().err
+def test_mistakes_are_one_line(rows, cli, words, message):
+    assert message in cli("diagnose", *words, code=2).err
 
 
-def test_the_limit_of_the_command_is_that_of_the_function() -> None:
-    from inspect import signature
-
-    from uncollapse.cli.diagnose import command
-    from uncollapse.report import diagnose, diagnose_run
-
-    limits = {
-        signature(f).parameters["max_rows"].default for f in (command, diagnose, diagnose_run)
-    }
-    assert limits == {30_000}
-
-
-def test_a_limit_is_printed_beside_the_figure(
-    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    z, labels = arrays
-    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels)
-    assert run(app, ["diagnose", str(tmp_path / "z.npz"), "--max-rows", "40"]) == 0
-    assert "by label, on 40 of 60 rows, the limit: R@1 " in capsys.readouterr().out
-
-
-def test_an_odd_note_in_a_file_is_a_warning_and_the_file_is_diagnosed(
-    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    z, labels = arrays
+def test_an_odd_note_in_a_file_is_a_warning_and_the_file_is_diagnosed(rows, cli):
     note = np.array('{"format": 1, "origin": {"run": "\\u001b[2J", "step": -1}}')
-    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels, uncollapse=note)
-    assert run(app, ["diagnose", str(tmp_path / "z.npz")]) == 0
-    said = capsys.readouterr()
+    np.savez("z.npz", embeddings=rows, labels=LABELS, uncollapse=note)
+    said = cli("diagnose", "z.npz")
     assert said.out.startswith("class-collapse\n")
     assert "warning: " in said.err
     assert "origin.step" in said.err
     assert "\x1b[2J" not in said.err
 
 
-def test_a_cone_is_said_of_a_file_and_not_of_rows_whose_run_compares_by_distance(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_cone_is_said_of_a_file_and_not_of_rows_whose_run_compares_by_distance(folder, cli):
     rng = np.random.default_rng(0)
     labels = np.arange(200) % 5
     z = rng.normal(size=(5, 8))[labels] + 0.5 * rng.normal(size=(200, 8)) + 40
     for cosine, verdict in ((None, "cone"), (True, "cone"), (False, "healthy")):
         origin = Origin("a", 3, cosine=cosine)
-        file = write_embeddings(Source(z, labels, origin=origin), tmp_path / f"{cosine}.npz")
-        assert run(app, ["diagnose", str(file)]) == 0
-        said = capsys.readouterr().out
+        write_embeddings(Source(z, labels, origin=origin), "z.npz")
+        said = cli("diagnose", "z.npz").out
         assert said.startswith(f"{verdict}\n")
         assert ("int8 index" in said) == (verdict == "cone")
 
 
-@pytest.mark.slow
-def test_a_small_file_loads_no_package_that_it_does_not_need(
-    arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path
-):
-    z, labels = arrays
-    np.savez(tmp_path / "z.npz", embeddings=z, labels=labels)
-    code = f"""
-import sys
-from uncollapse.cli import app
-from uncollapse.cli.errors import run
-assert run(app, ["diagnose", {str(tmp_path / "z.npz")!r}]) == 0
-heavy = "sklearn", "scipy.stats", "scipy.cluster", "numba", "pandas", "uncollapse.training"
-print("loaded:", *(name for name in heavy if name in sys.modules))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "loaded:"
-
-
 @pytest.mark.parametrize("cosine", [0.996, 0.9995])
-def test_text_embeddings_of_one_direction_with_labels_of_noise_are_not_healthy(
-    cosine: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_text_embeddings_of_one_direction_with_labels_of_noise_are_not_healthy(cosine, folder, cli):
     rng = np.random.default_rng(0)
-    noise = rng.normal(size=(600, 384)) / np.sqrt(384)
+    noise = rng.normal(size=(300, 384)) / np.sqrt(384)
     z = np.eye(384)[0] + np.sqrt(1 / cosine - 1) * noise
     z /= np.linalg.norm(z, axis=1, keepdims=True)
-    assert abs((z @ z.T)[np.triu_indices(600, 1)].mean() - cosine) < 1e-4
-    np.savez(tmp_path / "z.npz", embeddings=z.astype(np.float32), labels=rng.integers(0, 30, 600))
-    assert run(app, ["diagnose", str(tmp_path / "z.npz")]) == 0
-    said = capsys.readouterr().out
+    np.savez("z.npz", embeddings=z.astype(np.float32), labels=rng.integers(0, 15, 300))
+    said = cli("diagnose", "z.npz").out
     assert said.startswith("cone\n")
     assert "shuffled labels give" in said
+
+
+@pytest.mark.parametrize("column", ["text", "texts", "names"])
+def test_texts_of_a_file_are_shown_as_text(folder, cli, column):
+    points = np.random.default_rng(0).normal(size=(12, 3))
+    texts = {column: np.array([f"request <{row}>" for row in range(12)])}
+    np.savez("z.npz", embeddings=points, labels=np.arange(12) % 3, **texts)
+    cli("diagnose", "z.npz", "--html", "page.html")
+    page = (folder / "page.html").read_text()
+    assert "request &lt;1" in page
+    assert "request <1" not in page
+    assert "Nearest neighbours" in page
+
+
+# --fail-on
+
+
+@pytest.fixture
+def gate(folder):
+    """A healthy embedding, and one that is a point."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 20)
+    healthy = rng.normal(size=(6, 16))[labels] + rng.normal(size=(120, 16))
+    np.savez("healthy.npz", embeddings=healthy, labels=labels)
+    np.savez("point.npz", embeddings=np.ones((120, 16)), labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("refused", "code"),
+    [("cone, network-collapse", 1), ("any", 1), ("cone,class-collapse", 0), (None, 0)],
+)
+def test_the_exit_code_says_whether_the_verdict_is_refused(gate, cli, refused, code):
+    options = [] if refused is None else ["--fail-on", refused]
+    said = cli("diagnose", "point.npz", *options, code=code)
+    assert said.out.startswith("network-collapse")  # the diagnosis is printed all the same
+    line = "failed: point.npz is judged network-collapse, which --fail-on refuses\n"
+    assert said.err == (line if code else "")
+
+
+def test_one_bad_file_among_several_fails_and_the_others_are_diagnosed(gate, cli):
+    said = cli("diagnose", "point.npz", "healthy.npz", "--fail-on", "any", code=1)
+    assert "point.npz:\nnetwork-collapse" in said.out
+    assert "healthy.npz:\nhealthy" in said.out
+    assert said.err.count("failed:") == 1
+
+
+def test_any_is_every_verdict_but_healthy():
+    assert refused_verdicts("any") == set(VERDICTS) - {"healthy"}
+    assert refused_verdicts(None) == frozenset()
+    with refused("--fail-on"):
+        refused_verdicts("conee")
+
+
+# Runs, and what `embed` wrote of them.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "parquet"])
+def test_embed_and_diagnose_say_what_train_says(folder, cli, ending):
+    run, out = canonical("collapsed") / "run", f"z.{ending}"
+    assert REFERENCE in cli("embed", run, "--out", out).text
+    said = cli("diagnose", out, "--html", "page.html")
+    assert said.out.startswith("network-collapse\n")
+    assert REFERENCE in said.text
+    assert REFERENCE in (folder / "page.html").read_text(encoding="utf-8")
+    source = open_source(out)
+    assert (source.origin.run, source.origin.step, source.origin.split) == ("run", 60, "test")
+    assert source.names[3] == "3 (3)"
+    assert "before training" not in cli("diagnose", out, "--reference", "1.0").text
+
+
+@pytest.mark.slow
+def test_a_reference_given_comes_before_that_of_the_run(plain, cli):
+    said = cli("diagnose", plain, "--reference", "1e6")
+    assert said.out.startswith("network-collapse\n")
+    assert "before training" not in said.text
+
+
+@pytest.mark.slow
+def test_a_run_folder_needs_neither_network_nor_dataset(folder, cli):
+    run = copy_of("collapsed", folder) / "run"
+    shutil.rmtree(run / "checkpoints")
+    text = (run / "config.toml").read_text()
+    gone = text.replace(str(canonical("collapsed")), "gone")
+    assert gone != text
+    (run / "config.toml").write_text(gone)
+    said = cli("diagnose", run, "--html", "page.html").text
+    assert said.startswith("network-collapse ")
+    assert REFERENCE in said
+    assert "by label, on all 60 rows of test: R@1" in said
+    assert "<h1>run</h1>" in (folder / "page.html").read_text(encoding="utf-8")
+    health = Run.open(run).measures().after.splits["test"].health
+    assert all(reason in said for reason in health.reasons)
+
+
+@pytest.mark.slow
+def test_without_measures_rows_are_embedded_and_have_no_scale(folder, cli):
+    run = copy_of("collapsed", folder) / "run"
+    said = cli("embed", run, "--split", "train", "--out", "z.npz").text
+    assert "of 60 rows of test" in said  # that of the first split that was measured
+    assert open_source("z.npz").origin.split == "train"
+    (run / "measures.json").unlink()
+    said = cli("embed", run, "--out", "z.npz").text
+    assert "has no measures.json" in said
+    assert "The file holds no scale to compare with" in said
+    assert "reference: " not in cli("diagnose", "z.npz").text.replace("no reference", "")
+    assert "uncollapse report RUN --measure" in cli("diagnose", run, code=2).err
+
+
+@pytest.mark.slow
+def test_a_run_that_cannot_be_diagnosed_is_a_sentence(folder, cli):
+    run = copy_of("collapsed", folder) / "run"
+    measures = Run.open(run).measures()
+    write_measures(run, replace(measures, after=None))
+    assert "it has not ended" in cli("diagnose", run, code=2).err
+    write_measures(run, measures)
+    rows = run / "embeddings-after.safetensors"
+    rows.write_bytes(rows.read_bytes()[:-4])
+    assert "embeddings-after.safetensors is damaged" in cli("diagnose", run, code=2).err
+    assert "a run directory" in cli("diagnose", folder, code=2).err
+
+
+@pytest.mark.parametrize("option", ["--labels", "--images", "--features", "--id"])
+def test_options_of_files_are_refused_beside_a_run(folder, cli, option):
+    assert (
+        f"{option} is only for files of embeddings"
+        in cli("diagnose", folder, option, "x", code=2).err
+    )
+
+
+# Pictures, by the names in a file.
+
+
+@pytest.mark.slow
+def test_pictures_of_an_embedded_split_are_found_wherever_they_are_now(pets, cli, monkeypatch):
+    for ending in ("npz", "safetensors", "parquet"):
+        cli("embed", "run", "--out", f"z.{ending}")
+        assert open_source(f"z.{ending}").names[0] == str(pets / "pets/test/cat/0.png")
+    (pets / "elsewhere").mkdir()
+    shutil.copytree("pets", "elsewhere/moved")
+    monkeypatch.chdir(pets / "elsewhere")
+    for place in ("..", pets / "pets", "moved", "moved/test"):
+        cli("diagnose", "../z.npz", "--images", place, "--html", "page.html", "--tsne")
+        page = (pets / "elsewhere/page.html").read_text(encoding="utf-8")
+        assert "data:image/png" in page
+        assert "t-SNE of 4 dimensions" in page
+    monkeypatch.chdir(pets)
+    said = cli("embed", "run", "--images", "pets/test", "--out", "z.npz").text
+    assert "reference" not in said  # own images have no scale
+    said = cli("diagnose", "z.npz", "--images", "pets", "--html", "page.html").text
+    assert "(no reference: " in said
+    assert "pets/test/" in "".join(cli("search", "run", "0", "-k", "2").out.split())
+
+
+@pytest.fixture
+def shop(tmp_path):
+    for name in ("shop/cup/0.png", "shop/plate/0.png", "secret.png"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (2, 2)).save(path)
+    return tmp_path / "shop"
+
+
+def pictures(place, names):
+    source = Source(np.zeros((1, 2)), names=None if names is None else np.array(names))
+    return source.find_pictures(place)
+
+
+@pytest.mark.parametrize("before", ["", "shop/", "/home/other/shop/", "../up/shop/", "./"])
+def test_what_stands_before_the_names_does_not_matter(shop, before):
+    files = pictures(shop, [f"{before}cup/0.png", f"{before}plate/0.png"])
+    assert files == [shop / "cup/0.png", shop / "plate/0.png"]
+
+
+@pytest.mark.parametrize(
+    ("place", "names", "lost"),
+    [
+        (".", ["cup/0.png", "{shop}/../secret.png"], "secret.png"),
+        (".", ["cup/0.png", "cup/../../secret.png"], "secret.png"),
+        ("cup", ["spoon/0.png", "fork/0.png"], "spoon"),  # two names never become one file
+        (".", ["shop/cup/0.png", "shop/cup/1.png"], "shop/cup/1.png"),
+    ],
+    ids=["outside", "up", "one file", "missing"],
+)
+def test_a_name_without_its_own_picture_below_the_folder_is_told(shop, place, names, lost):
+    with refused("--images") as error:
+        pictures(shop / place, [name.format(shop=shop) for name in names])
+    assert lost in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"junk"])
+def test_a_damaged_array_of_pictures_is_refused(tmp_path, content):
+    (tmp_path / "x.npy").write_bytes(content)
+    with refused("--images"):
+        pictures(tmp_path / "x.npy", None)

@@ -1,44 +1,28 @@
-"""`uncollapse report`: the page lands where it is asked for."""
+"""`uncollapse report`: the page of a run, of several or of a file, where it is asked for."""
 
-from __future__ import annotations
-
-import shutil
-from pathlib import Path
-
+import numpy as np
 import pytest
 
-from uncollapse.cli import app
-from uncollapse.cli.errors import run
-from uncollapse.training import parse_config, train
+from support.runs import copy_of
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    settings = {
-        "data": {"name": "digits"},
-        "model": {"backbone": "linear", "dim": 3},
-        "batch": {"p": 3, "k": 3},
-        "train": {"steps": 2},
-        "evaluate": {"max_samples": 40},
-    }
-    out = tmp_path_factory.mktemp("report") / "run"
-    train(parse_config(settings), out)
-    return out
+@pytest.mark.slow
+def test_one_run_gets_its_page_inside_and_several_where_asked(plain, folder, cli):
+    run = copy_of("plain", folder) / "run"
+    (run / "report.html").unlink()
+    assert f"wrote {run / 'report.html'}" in cli("report", run).out
+    assert "Run run" in (run / "report.html").read_text(encoding="utf-8")
+    cli("report", plain, run, "--out", "new/both.html")
+    assert "2 runs" in (folder / "new/both.html").read_text(encoding="utf-8")
+    assert "no config.toml in it" in cli("report", folder, code=2).err
 
 
-def test_one_run_gets_its_page_inside(folder: Path, capsys: pytest.CaptureFixture[str]):
-    assert run(app, ["report", str(folder)]) == 0
-    assert f"wrote {folder / 'report.html'}" in capsys.readouterr().out
-    assert "Run run" in (folder / "report.html").read_text(encoding="utf-8")
-
-
-def test_several_runs_get_one_page_where_asked(folder: Path, tmp_path: Path):
-    page, twin = tmp_path / "new" / "both.html", tmp_path / "run"
-    shutil.copytree(folder, twin)
-    assert run(app, ["report", str(folder), str(twin), "--out", str(page)]) == 0
-    assert "2 runs" in page.read_text(encoding="utf-8")
-
-
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert run(app, ["report", str(tmp_path)]) == 2
-    assert "no config.toml in it" in capsys.readouterr().err
+def test_a_file_gets_the_page_of_its_diagnosis(folder, cli):
+    z = np.random.default_rng(0).normal(size=(60, 4))
+    np.savez("z.npz", embeddings=z, kind=np.arange(60) % 5)
+    cli("diagnose", "z.npz", "--labels", "kind", "--html", "page.html")
+    assert "wrote report.html" in cli("report", "z.npz", "--labels", "kind").out
+    assert (folder / "report.html").read_text() == (folder / "page.html").read_text()
+    for words in (["z.npz", "--trust"], ["z.npz", "--measure"], [folder, "--labels", "kind"]):
+        assert f"{words[1]} is only for " in cli("report", *words, code=2).err
+    assert "none.npz: No such file" in cli("report", "none.npz", code=2).err

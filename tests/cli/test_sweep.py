@@ -1,78 +1,45 @@
+"""`uncollapse sweep`: a plan, then a table, a page and pictures."""
+
 import csv
 import json
 
 import pytest
 
+from support.runs import canonical
 from sweep_helpers import InlineEngine
-from uncollapse.cli import app, sweep
-from uncollapse.cli.errors import run
+from uncollapse.cli import sweep
 
 pytestmark = pytest.mark.slow
 
-SWEEP = """
-seeds = 2
-[base.data]
-name = "digits"
-[base.model]
-backbone = "mlp"
-hidden = [16]
-[base.evaluate]
-max_samples = 100
-[base.train]
-steps = 2
-[[grid]]
-batch.p = [2, 4]
-batch.k = [2, 3]
-[[grid]]
-model.dim = [4, 8]
-"""
 
-
-@pytest.fixture
-def inline(monkeypatch):
-    monkeypatch.setattr(sweep, "_engine", lambda name, out, jobs, address: InlineEngine(out))
-
-
-@pytest.fixture
-def file(tmp_path):
-    path = tmp_path / "small.toml"
-    path.write_text(SWEEP)
-    return path
-
-
-def test_a_sweep_leaves_a_table_a_page_and_pictures(inline, file, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert run(app, ["sweep", str(file), "--out", str(out)]) == 0
-    shown = capsys.readouterr().out
-    assert "to make now" in shown
-    assert "12 finished, 0 to come" in shown
+def test_a_sweep_leaves_a_table_a_page_and_pictures():
+    out = canonical("sweep") / "sweep"
     with (out / "results.csv").open(newline="") as table:
-        assert len(list(csv.DictReader(table))) == 12
+        assert len(list(csv.DictReader(table))) == 4
     page = (out / "sweep.html").read_text()
-    for words in ("No run collapsed", "Diameter against dimension", "95 % intervals", "P by K"):
-        assert words in page
-    pictures = {path.stem for path in (out / "pictures").iterdir()}
-    assert {"diameter-1", "collapse-1", "shapes-1"} <= pictures
-    assert "finished" in json.loads(
-        (out / "runs" / "p=2,k=2,dim=128,seed=0" / "summary.json").read_text()
-    ).get("status")
+    assert all(words in page for words in ("No run collapsed", "Diameter against dimension"))
+    assert {"diameter", "collapse"} <= {path.stem for path in (out / "pictures").iterdir()}
+    summary = json.loads((out / "runs" / "dim=4,seed=0" / "summary.json").read_text())
+    assert summary["status"] == "finished"
 
 
-def test_plan_shows_the_cost_and_makes_nothing(inline, file, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert run(app, ["sweep", str(file), "--out", str(out), "--plan"]) == 0
-    shown = capsys.readouterr().out
-    assert "about" in shown
-    assert "MB of checkpoints" in shown
-    assert not (out / "results.csv").exists()
+def test_a_plan_says_the_cost_and_makes_nothing(folder, cli, monkeypatch):
+    monkeypatch.setattr(sweep, "_engine", lambda name, out, jobs, address: InlineEngine(out))
+    file = folder / "small.toml"
+    file.write_text((canonical("sweep") / "run.toml").read_text())
+    said = cli("sweep", file, "--out", "out", "--plan").text
+    assert "4, 1 at a time" in said
+    assert "about" in said
+    assert "MB of checkpoints" in said
+    assert not (folder / "out" / "results.csv").exists()
 
 
-def test_mistakes_are_one_line(file, tmp_path, capsys):
-    out = ["--out", str(tmp_path / "out")]
-    assert run(app, ["sweep", str(file), *out, "--engine", "slurm"]) == 2
-    assert "'local', 'ray'" in capsys.readouterr().err
-    assert run(app, ["sweep", str(file), *out, "--address", "auto"]) == 2
-    assert "--engine ray" in capsys.readouterr().err
-    file.write_text(SWEEP.replace("batch.p", "batch.q"))
-    assert run(app, ["sweep", str(file), *out]) == 2
-    assert "batch.q" in capsys.readouterr().err
+def test_mistakes_are_one_line(folder, cli):
+    file = folder / "small.toml"
+    text = (canonical("sweep") / "run.toml").read_text()
+    file.write_text(text)
+    words = ["sweep", file, "--out", "out"]
+    assert "'local', 'ray'" in cli(*words, "--engine", "slurm", code=2).err
+    assert "--engine ray" in cli(*words, "--address", "auto", code=2).err
+    file.write_text(text.replace("model.dim", "model.dimm"))
+    assert "model.dimm" in cli(*words, code=2).err

@@ -274,6 +274,9 @@ def test_recent_rows_stay_few_recent_and_balanced():
     assert len(rows) <= 64
     assert float(rows.min()) >= 15
     assert np.bincount(names).tolist() == [44, 10, 10]
+    for _ in range(9):
+        recent.add(torch.zeros(2, 2), [0, 1])
+    assert len(recent.rows()[0]) == 2 * 5  # the small batches of its age
 
 
 # Class collapse is reported soon after its onset, and looking for it costs little.

@@ -173,6 +173,7 @@ def test_ties_of_whole_numbers_do_not_hide_what_neighbours_know():
     codes[torch.arange(400) % 5 == 0] = 0.0  # a fifth of the rows are one point
     health = measure(codes, labels, Thresholds(tightness=0.0), modes=False)
     assert health.nearest.share > 0.7
+    assert health.agreement == pytest.approx(0.8)  # where ties count against
     assert health.verdict != "uninformative"
 
 

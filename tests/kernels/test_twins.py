@@ -51,15 +51,17 @@ def triplets(*strategies: str) -> Call:
 def ranking(x: Tensor, labels: Tensor) -> list[Tensor]:
     # Six copies, each farther out: more rows than a tile has, so that tiles are scanned both ways.
     many = torch.cat([x + 3 * k for k in range(6)])
-    found = retrieval(many, labels.repeat(6), full_map=True).per_query
-    return [torch.from_numpy(found[name]) for name in sorted(found)]
+    return figures(retrieval(many, labels.repeat(6), full_map=True))
+
+
+def figures(ranked) -> list[Tensor]:
+    return [torch.from_numpy(values) for _, values in sorted(ranked.per_query.items())]
 
 
 def guessed(x: Tensor, labels: Tensor) -> list[Tensor]:
     # Enough rows for a guess at the limit from a sample; few positives of many are near.
     many = torch.cat([x + 0.01 * k for k in range(-(-1100 // len(x)))])
-    found = retrieval(many, torch.arange(len(many)) % 40, ks=(1,)).per_query
-    return [torch.from_numpy(found[name]) for name in sorted(found)]
+    return figures(retrieval(many, torch.arange(len(many)) % 40, ks=(1,)))
 
 
 EASY = Miner("easy", "hard")
@@ -95,7 +97,7 @@ TYPES = {"RankedPoints", "CountArrays", "SORTED_BELOW"}  # what kernels are hand
 def batches(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     """128 to 300 rows: plain, near collapse, tight classes, one large class, duplicates."""
     g = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
-    n, dim = draw(st.integers(128, 300)), draw(st.sampled_from([2, 16]))
+    n, dim = draw(st.integers(128, 200)), draw(st.sampled_from([2, 16]))
     classes = draw(st.sampled_from([2, 5, 40]))
     labels = torch.randint(0, classes, (n,), generator=g)
     x = torch.randn(n, dim, generator=g, dtype=torch.float64)
@@ -116,16 +118,14 @@ def batches(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("kernel", "call"), TWINS, ids=[f"{k}-{i}" for i, (k, _) in enumerate(TWINS)]
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(batch=batches())
 def test_a_kernel_gives_what_its_twin_gives(kernel, call, batch):
-    x, labels = batch
-    fast = call(x, labels)
+    fast = call(*batch)
     with without_kernels():
-        plain = call(x, labels)
+        plain = call(*batch)
     for a, b in zip(fast, plain, strict=True):
-        assert a.dtype == b.dtype
-        assert a.shape == b.shape
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
         a, b = a.nan_to_num(), b.nan_to_num()  # a query without a positive has no rank
         if not a.is_floating_point():
             assert torch.equal(a, b)

@@ -1,8 +1,14 @@
-"""Slow float64 oracles, written from the papers, and batches that are hard on distances."""
+"""What tests of losses share: float64 arithmetic, batches that are hard on distances, and the
+`Definition` that the test file of each registered loss gives of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -10,7 +16,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from uncollapse.losses import SpreadLoss, TupleLoss
+from uncollapse.losses import IdentityLoss, Loss, TrimmedLoss, TupleLoss
 from uncollapse.losses.registry import LOSSES, make_loss
 from uncollapse.mining import Miner
 
@@ -24,19 +30,88 @@ def distances(y: Tensor) -> Tensor:
 
 
 def unit(x: Tensor) -> Tensor:
-    norm = x.square().sum(1, keepdim=True)
+    norm = x.square().sum(-1, keepdim=True)
     return x / torch.where(norm > 0, norm, torch.ones_like(norm)).sqrt()
 
 
-def triplets(labels: Tensor) -> list[tuple[int, int, int]]:
-    rows = range(len(labels))
-    return [
-        (a, p, n)
-        for a in rows
-        for p in rows
-        for n in rows
-        if a != p and labels[a] == labels[p] and labels[a] != labels[n]
-    ]
+def mean(values: Sequence[Tensor], like: Tensor) -> Tensor:
+    return torch.stack(list(values)).mean() if values else like.sum() * 0
+
+
+@dataclass
+class Given:
+    """What a loss is given, for a formula that loops over it: float64 rows on the graph.
+
+    Rows are normalised already where the loss does so; `tuples` are those of a miner, None: all.
+    `parameter` is what the loss learns: proxies, or β.
+    """
+
+    rows: Tensor
+    labels: list[int]
+    tuples: Any = None
+    ids: list[int] | None = None
+    parameter: Tensor | None = None
+
+    @cached_property
+    def distance(self) -> Tensor:
+        return distances(self.rows)
+
+    @cached_property
+    def cosine(self) -> Tensor:
+        return 1 - self.distance.square() / 2
+
+    @cached_property
+    def triplets(self) -> list[tuple[int, int, int]]:
+        if self.tuples is not None:
+            return list(zip(*(index.tolist() for index in self.tuples), strict=True))
+        return [(a, p, n) for a, (own, other) in enumerate(self.sets) for p in own for n in other]
+
+    @property
+    def pairs(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Positive and negative pairs: each once, or once for each triplet that was named."""
+        if self.tuples is not None:
+            return [(a, p) for a, p, _ in self.triplets], [(a, n) for a, _, n in self.triplets]
+        sets = list(enumerate(self.sets))
+        return [(a, p) for a, (own, _) in sets for p in own], [
+            (a, n) for a, (_, other) in sets for n in other
+        ]
+
+    @cached_property
+    def sets(self) -> list[tuple[list[int], list[int]]]:
+        """Positives and negatives of each anchor."""
+        rows, y = range(len(self.labels)), self.labels
+        if self.tuples is not None:
+            named = self.triplets
+            positives = [sorted({p for a, p, _ in named if a == i}) for i in rows]
+            negatives = [sorted({n for a, _, n in named if a == i}) for i in rows]
+            return list(zip(positives, negatives, strict=True))
+        return [
+            ([j for j in rows if j != i and y[j] == y[i]], [j for j in rows if y[j] != y[i]])
+            for i in rows
+        ]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What the test file of a loss declares for the tests of every loss.
+
+    `formula` is the paper's, by loops: `formula(given, **settings)`. `drawn` has the values of each
+    setting it is asked about, `forms` settings that each get a test of their own. `refused` has for
+    each number among the settings one that is refused. `collapsed` are settings and what the loss
+    costs with them, when 4 classes of 3 coincide.
+    """
+
+    formula: Callable[..., Tensor]
+    drawn: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    forms: Sequence[Mapping[str, Any]] = ({},)
+    refused: Mapping[str, Any] = field(default_factory=dict)
+    collapsed: Sequence[tuple[Mapping[str, Any], float]] = ()
+
+
+def definition(kind: type[TupleLoss]) -> Definition | None:
+    """That of a registered loss: in `DEFINITIONS` of the test file named after its module."""
+    name = f"losses.test_{kind.__module__.rpartition('.')[2]}"
+    return import_module(name).DEFINITIONS.get(kind) if find_spec(name) else None
 
 
 def oracle(loss: Callable[[Tensor], Tensor], x: Tensor) -> tuple[float, Tensor]:
@@ -72,6 +147,13 @@ def assert_same(
     assert float((gradient - true_gradient).norm()) <= tolerance * scale
 
 
+def assert_right_in_float32(loss: Callable[..., Tensor], x: Tensor, labels: Any) -> None:
+    """The gradient by float32 rows is that by the same rows in float64."""
+    gradient = measured(lambda z: loss(z, labels), x)[1]
+    truth = measured(lambda z: loss(z, labels), x.double())[1]
+    assert float((gradient - truth).norm()) <= 1e-5 * float(truth.norm())
+
+
 @st.composite
 def batches(draw: st.DrawFn, grid: bool = False) -> Batch:
     """Float64 rows with labels: duplicates, singletons, one class, tight, far from the origin.
@@ -98,37 +180,12 @@ def batches(draw: st.DrawFn, grid: bool = False) -> Batch:
     return x, labels
 
 
-def sets(labels, n, tuples=None):
-    """Positives and negatives of each anchor, from all pairs or from named triplets."""
-    rows = range(n)
-    if tuples is None:
-        return [
-            (
-                [j for j in rows if j != i and labels[j] == labels[i]],
-                [j for j in rows if labels[j] != labels[i]],
-            )
-            for i in rows
-        ]
-    named = list(zip(*(t.tolist() for t in tuples), strict=True))
-    return [
-        (sorted({p for a, p, _ in named if a == i}), sorted({k for a, _, k in named if a == i}))
-        for i in rows
-    ]
-
-
-def mean(values, like):
-    return torch.stack(values).mean() if values else like.sum() * 0
-
-
 MINERS = st.sampled_from(
     [
         None,
-        Miner("easy", "hard"),
-        Miner("easy", "all"),
-        Miner("all", "all"),
-        Miner("multi_similarity", "multi_similarity"),
-        Miner("easy", "multi_similarity"),
-        Miner("all", "multi_similarity"),
+        *(Miner(*words) for words in (("easy", "hard"), ("easy", "all"), ("all", "all"))),
+        *(Miner(*words) for words in (("hard", "hard"), ("inside", "semihard"))),
+        *(Miner(word, "multi_similarity") for word in ("multi_similarity", "easy", "all")),
     ]
 )
 
@@ -160,4 +217,50 @@ def makers(
     return {name: maker(kind) for name, kind in LOSSES.items()}
 
 
-EVERY_LOSS = [*(make() for make in makers().values()), SpreadLoss(stand_in="self")]
+FORMS: dict[str, list[dict[str, Any]]] = {  # of the registered losses, beside their defaults
+    "triplet": [
+        {"reduction": "nonzero", "soft": True},
+        {"reduction": "max"},
+        {"scale_free": True, "normalize": True, "reduction": "nonzero"},
+        {"scale_free": "hardest-negative"},
+        {"distance": "squared", "swap": True},
+        {"distance": "cosine"},
+    ],
+    "contrastive": [
+        {"reduction": "pairs", "distance": "squared"},
+        {"reduction": "nonzero", "normalize": True},
+    ],
+    "margin": [
+        {"reduction": "mean", "normalize": True},
+        {"beta_per": "class", "normalize": True, "nu": 0.1},
+    ],
+    "n-pair": [{"l2": 0.1}, {"normalize": True}],
+    "spread": [{"stand_in": "self"}],
+    "arcface": [{"sub_centers": 2}],
+    "cosface": [{"sub_centers": 2}],
+    "soft-triple": [{"tau": 0.1}],
+}
+
+
+def every_loss(
+    num_classes: int = 4, dim: int = 6, *, gentle: bool = False
+) -> dict[str, Callable[..., Loss]]:
+    """What makes each registered loss, their further forms, and wrappers: from a miner or None."""
+    make = makers(num_classes, dim, gentle=gentle)
+    triplet, contrastive = make["triplet"], make["contrastive"]
+
+    def classified(miner: Miner | None = None, **settings: Any) -> Loss:
+        seeded = torch.Generator().manual_seed(0)
+        sizes = {"num_classes": num_classes, "dim": dim, "generator": seeded}
+        return IdentityLoss(triplet(miner), **sizes, **settings)
+
+    return {
+        **make,
+        **{f"{k} {form}": partial(make[k], **form) for k, forms in FORMS.items() for form in forms},
+        "trimmed triplet": lambda miner=None: TrimmedLoss(triplet(miner), fraction=0.6),
+        "trimmed contrastive": lambda miner=None: TrimmedLoss(
+            contrastive(miner), fraction=0.6, on="positives"
+        ),
+        "identity": classified,
+        "identity, neck": partial(classified, neck="batch-norm", label_smoothing=0.1),
+    }

@@ -4,61 +4,28 @@ from __future__ import annotations
 
 import copy
 import pickle
-from functools import partial
+from inspect import getattr_static
 from itertools import product
 
 import pytest
 import torch
 from pytorch_metric_learning import miners
-from torch import Tensor, nn
+from torch import nn
 
-from losses.loss_oracles import makers
+from losses.loss_oracles import every_loss
 from support.errors import refused
-from uncollapse._base.check import InputError
-from uncollapse.losses import (
-    ArcFaceLoss,
-    CircleLoss,
-    ContrastiveLoss,
-    CosFaceLoss,
-    IdentityLoss,
-    Loss,
-    MarginLoss,
-    MultiSimilarityLoss,
-    NPairLoss,
-    NTXentLoss,
-    ProxyAnchorLoss,
-    ProxyNCALoss,
-    SmoothAPLoss,
-    SoftTripleLoss,
-    SpreadLoss,
-    SupConLoss,
-    TrimmedLoss,
-    TripletLoss,
-)
-from uncollapse.losses.base import innermost
+from uncollapse.losses import IdentityLoss, MultipleNegativesRankingLoss, TrimmedLoss, TripletLoss
+from uncollapse.losses.base import Choice, innermost
 from uncollapse.losses.proxies import ProxyLoss
+from uncollapse.losses.registry import loss_settings
 from uncollapse.mining import Miner
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 
-MAKE = makers()
-LOSSES = {
-    **MAKE,
-    "margin per class": partial(MAKE["margin"], beta_per="class"),
-    "arcface, sub-centres": partial(MAKE["arcface"], sub_centers=2),
-    "cosface, sub-centres": partial(MAKE["cosface"], sub_centers=2),
-    "soft-triple, tau": partial(MAKE["soft-triple"], tau=0.1),
-    "spread, from itself": partial(MAKE["spread"], stand_in="self"),
-    "trimmed": lambda **k: TrimmedLoss(TripletLoss(**k), fraction=0.5),
-    "identity": lambda **k: IdentityLoss(TripletLoss(**k), num_classes=4, dim=6),
-    "identity, neck": lambda **k: IdentityLoss(
-        TripletLoss(**k), num_classes=4, dim=6, neck="batch-norm"
-    ),
-}
+LOSSES = every_loss()
 EVERY = pytest.mark.parametrize("name", LOSSES)
-NEEDS_LABELS = {name for name, make in LOSSES.items() if make().labels_needed}
-NEEDS_LABELS |= {"margin per class"}
+NEEDS_LABELS = {name for name, make in LOSSES.items() if make().labels_needed or "class" in name}
 # Whose positives and negatives are proxies, not rows.
 PROXIES = {name for name, make in LOSSES.items() if isinstance(make(), ProxyLoss)}
 LABELS = torch.arange(12) % 4
@@ -74,18 +41,15 @@ def mined(seed=0):
 
 @EVERY
 @pytest.mark.parametrize("miner", [None, Miner("easy", "hard"), miners.BatchHardMiner()])
-@pytest.mark.parametrize("wrong", [LABELS[:5], LABELS[:5].tolist(), torch.arange(13)])
-def test_labels_of_the_wrong_length_are_refused(name, miner, wrong):
+def test_labels_of_the_wrong_length_are_refused(name, miner):
     loss, triplets = LOSSES[name](miner=miner), Miner("easy", "hard")(rows(), LABELS)
-    message = f"labels: expected 12, one for each row, got {len(wrong)} labels"
-    with pytest.raises(InputError, match=message):
-        loss(rows(), wrong)
-    with pytest.raises(InputError, match=message):
-        loss(rows(), wrong, triplets)
-    with pytest.raises(InputError, match=message):
-        loss(rows(), wrong, ref_embeddings=rows(1), ref_labels=LABELS)
-    with pytest.raises(InputError, match=f"ref_{message}"):
-        loss(rows(), LABELS, ref_embeddings=rows(1), ref_labels=wrong)
+    references = {"ref_embeddings": rows(1), "ref_labels": LABELS}
+    for wrong in (LABELS[:5], LABELS[:5].tolist(), torch.arange(13)):
+        for args, more in (((), {}), ((triplets,), {}), ((), references)):
+            with refused("labels"):
+                loss(rows(), wrong, *args, **more)
+        with refused("ref_labels"):
+            loss(rows(), LABELS, ref_embeddings=rows(1), ref_labels=wrong)
 
 
 @EVERY
@@ -101,22 +65,16 @@ def test_labels_are_needed_where_there_are_no_tuples_only(name):
 
 
 @EVERY
-def test_references_go_by_either_name_and_by_place(name):
-    loss = LOSSES[name]()
-    ways = [
-        loss(rows(), LABELS, None, rows(1), LABELS),
-        loss(rows(), LABELS, ref_embeddings=rows(1), ref_labels=LABELS),
-        loss(rows(), LABELS, ref_emb=rows(1), ref_labels=LABELS),
-    ]
-    assert all(torch.equal(ways[0], way) for way in ways)
-    if name not in PROXIES:
-        assert not torch.equal(ways[0], loss(rows(), LABELS))
-
-
-@EVERY
-def test_references_take_part_in_the_gradient(name):
+def test_references_go_by_either_name_and_by_place_and_have_gradients(name):
     loss, x, ref = LOSSES[name](), rows().requires_grad_(), rows(1).requires_grad_()
-    loss(x, LABELS, ref_embeddings=ref, ref_labels=LABELS).backward()
+    values = [
+        loss(x, LABELS, None, ref, LABELS),
+        loss(x, LABELS, ref_embeddings=ref, ref_labels=LABELS),
+        loss(x, LABELS, ref_emb=ref, ref_labels=LABELS),
+    ]
+    assert all(torch.equal(values[0], value) for value in values)
+    assert torch.equal(values[0], loss(x, LABELS)) is (name in PROXIES)
+    values[0].backward()
     assert float(x.grad.norm()) > 0
     assert (float(ref.grad.norm()) > 0) is (name not in PROXIES)
 
@@ -133,21 +91,21 @@ def test_sample_ids_are_taken_by_every_loss_and_checked(name):
 def test_the_representation_shows_settings_and_nothing_else(name):
     shown = repr(LOSSES[name](miner=Miner("easy", "hard")))
     assert "(miner): Miner(positives='easy', negatives='hard')" in shown
-    assert "tensor" not in shown.lower()
-    assert "_warned" not in shown
-    assert "training" not in shown
-    assert "margin=0.2" in repr(TripletLoss(margin=0.2))
-    assert "miner" not in repr(TripletLoss(margin=0.2))
+    assert not any(word in shown.lower() for word in ("tensor", "_warned", "training"))
+    assert "miner" not in repr(LOSSES[name]())
 
 
 @EVERY
-@pytest.mark.parametrize("setting", ["reduction", "miner"])
-def test_settings_are_checked_when_set(name, setting):
+def test_words_among_the_settings_and_the_miner_are_checked_when_set(name):
     loss = innermost(LOSSES[name]())
-    before = getattr(loss, setting)
-    with pytest.raises(InputError, match=f"{setting}: expected"):
-        setattr(loss, setting, "men")
-    assert getattr(loss, setting) is before
+    choices = [
+        k for k in loss_settings(type(loss)) if isinstance(getattr_static(loss, k, 0), Choice)
+    ]
+    for setting in {"reduction", "miner", *choices}:
+        before = getattr(loss, setting)
+        with refused(setting):
+            setattr(loss, setting, "men")
+        assert getattr(loss, setting) is before
 
 
 def test_settings_belong_to_the_inner_loss_of_a_wrapper():
@@ -157,55 +115,37 @@ def test_settings_belong_to_the_inner_loss_of_a_wrapper():
         with pytest.raises(AttributeError):
             setattr(loss, name, value)
     loss.miner = Miner("hard", "hard")  # which torch takes as a module of its own
-    with pytest.raises(InputError, match=r"\.inner\.miner") as caught:
+    with refused("miner"):
         loss(rows(), LABELS)
-    assert caught.value.name == "miner"
 
 
-def test_words_and_numbers_of_losses_and_miners_are_checked_when_set():
+def test_settings_of_wrappers_and_miners_are_checked_when_set():
     triplet, miner = TripletLoss(miner=Miner("easy", "hard")), Miner("easy", "hard")
-    wrong = [
-        (miner, "negatives", "semi-hard", "'hard', 'semihard'"),
-        (triplet.miner, "positives", "soft", "'easy', 'hard'"),
-        (miner, "pool", 1, "at least 2"),
-        (triplet, "margin", -1.0, "a finite number"),
-        (triplet, "margin", "wide", "a finite number"),
-        (triplet, "distance", "cosin", "'euclidean', 'squared', 'cosine'"),
-        (TrimmedLoss(triplet, fraction=0.5), "fraction", 2, r"in \[0, 1\]"),
-        (triplet, "reduction", "men", "'mean', 'nonzero', 'max'"),
-        (IdentityLoss(triplet, num_classes=2, dim=2), "weight", -1, "a finite number"),
-        (IdentityLoss(triplet, num_classes=2, dim=2), "label_smoothing", 2, r"in \[0, 1\]"),
-        (IdentityLoss(triplet, num_classes=2, dim=2), "neck", "bn", "'none', 'batch-norm'"),
-        (SupConLoss(), "temperature", 0, "a finite number"),
-        (MarginLoss(), "nu", -1, "a finite number"),
-        (MultiSimilarityLoss(), "beta", 0, "a finite number"),
-        (ContrastiveLoss(), "pos_margin", float("nan"), "a finite number"),
-        (NPairLoss(), "l2", -1, "a finite number"),
-        (ProxyNCALoss(num_classes=2, dim=2), "scale", 0, "a finite number"),
-        (ProxyAnchorLoss(num_classes=2, dim=2), "alpha", 0, "a finite number"),
-        (CircleLoss(), "gamma", 0, "a finite number"),
-        (CircleLoss(), "margin", 1.5, "in"),
-        (NTXentLoss(), "temperature", 0, "a finite number"),
-        (ArcFaceLoss(num_classes=2, dim=2), "margin", 28.6, "in"),
-        (CosFaceLoss(num_classes=2, dim=2), "margin", 28.6, "in"),
-        (SoftTripleLoss(num_classes=2, dim=2), "gamma", 0, "a finite number"),
-        (SmoothAPLoss(), "temperature", 0, "a finite number"),
-        (SpreadLoss(), "alpha", 1.5, "in"),
-        (SpreadLoss(), "stand_in", "other", "'nearest', 'self'"),
-    ]
-    for module, name, value, allowed in wrong:
-        with pytest.raises(InputError, match=f"{name}: expected .*{allowed}"):
+    identity = IdentityLoss(triplet, num_classes=2, dim=2)
+    for module, name, value in (
+        (miner, "negatives", "semi-hard"),
+        (triplet.miner, "positives", "soft"),
+        (miner, "pool", 1),
+        (TrimmedLoss(triplet, fraction=0.5), "fraction", 2),
+        (TrimmedLoss(triplet, fraction=0.5), "on", "negatives"),
+        (identity, "weight", -1),
+        (identity, "label_smoothing", 2),
+        (identity, "neck", "bn"),
+        (MultipleNegativesRankingLoss(), "scale", 0),
+        (TripletLoss(scale_free=True), "distance", "squared"),
+    ):
+        with refused(name):
             setattr(module, name, value)
-    with pytest.raises(InputError, match="'euclidean' where scale_free is set"):
+    with refused("distance"):
         TripletLoss(distance="cosine").scale_free = True
-    with pytest.raises(InputError, match="'euclidean' where scale_free is set"):
-        TripletLoss(scale_free=True).distance = "squared"
+
+
+def test_a_distance_that_is_set_is_the_one_the_loss_was_made_with():
+    triplet = TripletLoss(miner=Miner("easy", "hard"))
     triplet.distance = "cosine"
     assert triplet.normalize
-    torch.testing.assert_close(
-        triplet(rows(), LABELS),
-        TripletLoss(distance="cosine", miner=Miner("easy", "hard"))(rows(), LABELS),
-    )
+    made = TripletLoss(distance="cosine", miner=Miner("easy", "hard"))
+    torch.testing.assert_close(triplet(rows(), LABELS), made(rows(), LABELS))
 
 
 @EVERY
@@ -243,9 +183,9 @@ def test_a_loss_moves_as_modules_do(name):
 
 
 @EVERY
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch.compile's own
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_compiled_loss_with_a_miner_gives_the_same(name, backend):
+def test_a_compiled_loss_with_a_miner_gives_the_same(name):
     torch.compiler.reset()
     loss, model = LOSSES[name](miner=Miner("easy", "semihard")), nn.Linear(6, 6)
 
@@ -253,15 +193,14 @@ def test_a_compiled_loss_with_a_miner_gives_the_same(name, backend):
         return loss(model(x), LABELS)
 
     steps = []
-    for way in (step, torch.compile(step, backend=backend)):
+    for taken in (step, torch.compile(step, backend="aot_eager")):
         model.zero_grad()
-        value = way(rows())
+        value = taken(rows())
         value.backward()
         steps.append((value.detach(), model.weight.grad.clone()))
     torch.testing.assert_close(*steps)
-    torch.testing.assert_close(
-        torch.compile(loss, backend=backend)(rows(), LABELS), loss(rows(), LABELS)
-    )
+    compiled = torch.compile(loss, backend="eager")
+    torch.testing.assert_close(compiled(rows(), LABELS), loss(rows(), LABELS))
 
 
 @pytest.fixture
@@ -272,26 +211,27 @@ def double_by_default():
 
 
 @pytest.mark.usefixtures("double_by_default")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize(("positives", "negatives"), list(product(POSITIVES, NEGATIVES)))
-def test_any_default_dtype_does_for_every_miner(positives, negatives, dtype):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_any_default_dtype_does_for_every_miner(dtype):
     x = rows(dtype=dtype).requires_grad_()
-    miner = Miner(positives, negatives, generator=torch.Generator().manual_seed(0))
-    loss = TripletLoss(miner=miner)(x, LABELS)
-    loss.backward()
-    torch.set_default_dtype(torch.float32)
-    miner = Miner(positives, negatives, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(loss, TripletLoss(miner=miner)(x, LABELS))
-    pooled = Miner(positives, negatives, pool=6, generator=torch.Generator().manual_seed(0))
-    torch.set_default_dtype(torch.float64)
-    assert len(pooled(x.detach(), LABELS).anchor) > 0
+    for words in product(POSITIVES, NEGATIVES):
+        values = []
+        for default in (torch.float64, torch.float32):
+            torch.set_default_dtype(default)
+            miner = Miner(*words, generator=torch.Generator().manual_seed(0))
+            values.append(TripletLoss(miner=miner)(x, LABELS))
+            values[-1].backward()
+        assert torch.equal(*values)
+        torch.set_default_dtype(torch.float64)
+        pooled = Miner(*words, pool=6, generator=torch.Generator().manual_seed(0))
+        assert len(pooled(x.detach(), LABELS).anchor) > 0
 
 
 @EVERY
 @pytest.mark.usefixtures("double_by_default")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_any_default_dtype_does_for_every_loss(name, dtype):
-    x: Tensor = rows(dtype=dtype).requires_grad_()
+    x = rows(dtype=dtype).requires_grad_()
     for miner in (None, Miner("easy", "semihard")):
         loss = LOSSES[name](miner=miner)
         value = loss(x, LABELS)
@@ -299,4 +239,3 @@ def test_any_default_dtype_does_for_every_loss(name, dtype):
         assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
         assert x.grad.dtype == dtype
         assert bool(torch.isfinite(x.grad).all())
-        assert isinstance(loss, Loss)

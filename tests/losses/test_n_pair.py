@@ -1,41 +1,34 @@
-import pytest
+import math
+
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from losses.loss_oracles import (
-    assert_same,
-    batches,
-    mean,
-)
-from uncollapse.losses import (
-    NPairLoss,
-)
-from uncollapse.mining import Miner
-
-pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
+from losses.loss_oracles import Definition, mean
+from uncollapse.losses import NPairLoss
 
 
-@given(batches(), st.booleans(), st.sampled_from([0.0, 0.02]))
-def test_n_pair_equals_the_definition(batch, easy, l2):
-    x, labels = batch
-    miner = Miner("easy", "hard") if easy else None
+def n_pair(given, l2, normalize):
+    """Sohn (6): of each class its first two samples, or all distinct pairs of a miner."""
+    x, y = given.rows, given.labels
+    if given.tuples is None:
+        members = [[i for i, label in enumerate(y) if label == c] for c in sorted(set(y))]
+        pairs = [(rows[0], rows[1]) for rows in members if len(rows) > 1]
+    else:
+        pairs = sorted({(a, p) for a, p, _ in given.triplets})
+    each = []
+    for a, p in pairs:
+        other = [x[a] @ (x[q] - x[p]) for b, q in pairs if y[b] != y[a]]
+        if other:
+            gaps = torch.stack([torch.zeros(()).double(), *other])
+            squares = x[a] @ x[a] + x[p] @ x[p]
+            each.append(torch.logsumexp(gaps, 0) + l2 * squares / 2)
+    return mean(each, x)
 
-    def truth(wide):
-        if miner is None:
-            firsts = [(labels == c).nonzero().flatten().tolist() for c in labels.unique()]
-            pairs = [(rows[0], rows[1]) for rows in firsts if len(rows) > 1]
-        else:
-            t = miner(wide, labels)
-            pairs = sorted(zip(t.anchor.tolist(), t.positive.tolist(), strict=True))
-        each = []
-        for a, p in pairs:
-            other = [wide[a] @ (wide[q] - wide[p]) for b, q in pairs if labels[b] != labels[a]]
-            if other:
-                gaps = torch.stack([torch.zeros(()).double(), *other])
-                squares = wide[a] @ wide[a] + wide[p] @ wide[p]
-                each.append(torch.logsumexp(gaps, 0) + l2 * squares / 2)
-        return mean(each, wide)
 
-    loss = NPairLoss(miner=miner, l2=l2)
-    assert_same(lambda z: loss(z, labels), truth, x, 1e-7)
+DEFINITIONS = {
+    NPairLoss: Definition(
+        n_pair,
+        drawn={"l2": [0.0, 0.02], "normalize": [False, True]},
+        refused={"l2": -1},
+        collapsed=[({}, math.log(4))],
+    )
+}

@@ -1,27 +1,32 @@
-"""What losses with proxies share."""
+"""What losses with proxies share; `make` is of the registry."""
 
 import pytest
 import torch
 
-from losses.loss_oracles import measured
-from uncollapse.losses import (
-    ArcFaceLoss,
-    CosFaceLoss,
-    ProxyAnchorLoss,
-    ProxyNCALoss,
-    SoftTripleLoss,
+from losses.loss_oracles import makers
+from support.errors import refused
+from uncollapse.losses.proxies import ProxyLoss
+from uncollapse.losses.registry import LOSSES
+
+MAKE = makers(num_classes=3, dim=2)
+EVERY = pytest.mark.parametrize(
+    "make", [MAKE[name] for name, kind in LOSSES.items() if issubclass(kind, ProxyLoss)]
 )
 
 
-@pytest.mark.parametrize("noise", [1e-1, 1e-3, 1e-6])
-@pytest.mark.parametrize(
-    "kind", [ArcFaceLoss, CosFaceLoss, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss]
-)
-def test_float32_gradients_are_right_where_rows_and_proxies_nearly_coincide(kind, noise):
-    g = torch.Generator().manual_seed(0)
-    x, labels = 1 + noise * torch.randn(24, 16, generator=g), torch.arange(24) // 6
-    loss = kind(num_classes=4, dim=16)
-    loss.proxies.data = 1 + noise * torch.randn(loss.proxies.shape, generator=g)
-    gradient = measured(lambda z: loss(z, labels), x)[1]
-    truth = measured(lambda z: loss(z, labels), x.double())[1]
-    assert float((gradient - truth).norm()) <= 1e-5 * float(truth.norm())
+@EVERY
+def test_a_miner_or_tuples_restrict_the_samples(make):
+    loss, g = make(), torch.Generator().manual_seed(0)
+    x, labels = torch.randn(5, 2, generator=g), torch.tensor([0, 0, 1, 2, 2])
+    only = [torch.tensor(i) for i in ([0, 4], [1, 3], [2, 2])]
+    assert loss(x, labels, only).item() == pytest.approx(loss(x[[0, 4]], labels[[0, 4]]).item())
+
+
+@EVERY
+def test_proxies_are_drawn_from_the_generator_and_of_the_rows_dimension(make):
+    assert torch.equal(make().proxies, make().proxies)
+    assert make().proxies.shape[::2] == (3, 2)
+    with refused("embeddings"):
+        make()(torch.ones(5, 3), [0] * 5)
+    with refused("labels"):
+        make()(torch.ones(2, 2), [0, 3])

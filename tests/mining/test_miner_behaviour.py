@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.errors import refused
-from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled, without_kernels
 from uncollapse.geometry import hard_mined_loss
 from uncollapse.mining import Miner, NoTripletsWarning, hardest_triplet
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
-POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
-NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
+SEEDS = pytest.mark.parametrize(  # one is enough for a change, more for the night
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.night) for seed in (1, 2))]
+)
+EVERY = list(itertools.product(POSITIVES, NEGATIVES))
 
 
 def points(n=60, dim=8, classes=6, seed=0):
@@ -43,24 +45,22 @@ def frequencies(miner, x, y, times, column):
 # ---- randomness
 
 
-@pytest.mark.parametrize(("positives", "negatives"), list(itertools.product(POSITIVES, NEGATIVES)))
-def test_the_same_generator_gives_the_same_triplets(positives, negatives):
+def test_the_same_generator_gives_the_same_triplets():
     x, y = points()
-    for pool in (None, 12):
-        one = Miner(positives, negatives, pool=pool, generator=generator(3))(x, y)
-        two = Miner(positives, negatives, pool=pool, generator=generator(3))(x, y)
-        assert all(map(torch.equal, one, two))
+    for words, pool in itertools.product(EVERY, (None, 12)):
+        first, second = (Miner(*words, pool=pool, generator=generator(3))(x, y) for _ in range(2))
+        assert all(map(torch.equal, first, second)), words
 
 
 def test_threads_do_not_change_the_triplets():
-    x, y = points(700, 64, 70)
+    x, y = points(300, 32, 30)
     threads = torch.get_num_threads()
     try:
         for negatives in NEGATIVES[:-1]:
             chosen = []
             for count in (1, 2):
                 torch.set_num_threads(count)
-                chosen.append(Miner("easy", negatives, pool=100, generator=generator())(x, y))
+                chosen.append(Miner("easy", negatives, pool=60, generator=generator())(x, y))
             assert all(map(torch.equal, *chosen))
     finally:
         torch.set_num_threads(threads)
@@ -76,7 +76,7 @@ def test_without_a_generator_torch_is_the_source():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@SEEDS
 def test_random_choices_are_uniform(seed):
     x, y = points(12, 3, 3, seed)
     miner = Miner("random", "random", generator=generator(seed))
@@ -88,7 +88,7 @@ def test_random_choices_are_uniform(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@SEEDS
 def test_semihard_positives_are_uniform_over_those_beyond_the_nearest_negative(seed):
     x, y = points(16, 2, 2, seed)
     d = torch.cdist(x, x)
@@ -102,7 +102,7 @@ def test_semihard_positives_are_uniform_over_those_beyond_the_nearest_negative(s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dim", [2, 3, 16, 128])
+@pytest.mark.parametrize("dim", [2, 16])
 def test_distance_weights_are_those_of_the_paper(dim):
     x, y = points(20, dim, 4, dim)
     unit = torch.nn.functional.normalize(x.double(), dim=1)
@@ -131,17 +131,17 @@ def test_one_close_pair_does_not_silence_the_other_anchors(dim):
 # ---- pools
 
 
-@pytest.mark.parametrize(("positives", "negatives"), list(itertools.product(POSITIVES, NEGATIVES)))
-def test_a_pool_limits_what_is_mined(positives, negatives):
+def test_a_pool_limits_what_is_mined():
     x, y = points()
-    triplets = Miner(positives, negatives, pool=9, generator=generator())(x, y)
-    assert (y[triplets.anchor] == y[triplets.positive]).all()
-    assert (y[triplets.anchor] != y[triplets.negative]).all()
-    assert (triplets.anchor != triplets.positive).all()
-    for a in range(len(x)):
-        mine = triplets.anchor == a
-        used = set(triplets.positive[mine].tolist()) | set(triplets.negative[mine].tolist())
-        assert len(used) <= 9
+    for words in EVERY:
+        triplets = Miner(*words, pool=9, generator=generator())(x, y)
+        assert (y[triplets.anchor] == y[triplets.positive]).all()
+        assert (y[triplets.anchor] != y[triplets.negative]).all()
+        assert (triplets.anchor != triplets.positive).all()
+        for a in range(len(x)):
+            chosen = triplets.anchor == a
+            used = torch.cat([triplets.positive[chosen], triplets.negative[chosen]])
+            assert len(used.unique()) <= 9, words
 
 
 @pytest.mark.parametrize("pool", [2, 5, 20, 57, 58])
@@ -150,13 +150,12 @@ def test_a_pool_keeps_the_batch_s_composition(pool):
     y = torch.tensor([0] * 2 + [1] * 7 + [2] * 20 + [3] * 30)
     miner = Miner("all", "all", pool=pool, generator=generator())
     counts = np.zeros((59, 2))
-    times = 40
-    for _ in range(times):
+    for _ in range(40):
         triplets = miner(x, y)
         for column in (1, 2):
             pairs = set(zip(triplets.anchor.tolist(), triplets[column].tolist(), strict=True))
             np.add.at(counts, ([a for a, _ in pairs], column - 1), 1)
-    counts /= times
+    counts /= 40
     assert np.allclose(counts.sum(1), pool)
     own = np.bincount(y)[y] - 1
     expected = np.clip(pool * own / 58, np.maximum(1, pool - (58 - own)), np.minimum(own, pool - 1))
@@ -165,7 +164,7 @@ def test_a_pool_keeps_the_batch_s_composition(pool):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@SEEDS
 def test_a_pool_is_uniform(seed):
     x, y = points(12, 2, 3, seed)
     got = frequencies(Miner("all", "all", pool=5, generator=generator(seed)), x, y, 600, 2)
@@ -221,63 +220,50 @@ def test_separated_classes_leave_multi_similarity_nothing():
         Miner("all", "multi_similarity")(x, [0, 0, 1, 1])
 
 
-def test_anchors_without_positive_or_negative_are_skipped():
-    x = torch.randn(5, 2)
-    assert Miner("easy", "hard")(x, [0, 1, 0, 2, 3]).anchor.tolist() == [0, 2]
-
-
 # ---- what goes in
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_any_float_dtype_is_mined_as_its_float64_values(dtype):
     x, y = points()
-    x = x.to(dtype).requires_grad_()
+    x = x.T.contiguous().T.to(dtype).requires_grad_()  # a view, mined as its values
     triplets = Miner("easy", "semihard")(x, y)
     wide = Miner("easy", "semihard")(x.detach().double(), y)
     assert all(map(torch.equal, triplets, wide))
     assert not any(index.requires_grad for index in triplets)
 
 
-def test_autocast_does_not_reach_the_distances():
+def test_neither_autocast_nor_a_reduced_precision_reach_the_distances():
     x, y = points(300, 32, 30)
-    expected = Miner("hard", "hard")(x, y)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert all(map(torch.equal, Miner("hard", "hard")(x, y), expected))
-
-
-def test_reduced_matmul_precision_does_not_reach_the_distances():
-    x, y = points(300, 32, 30)
-    expected = Miner("easy", "semihard")(x, y)
+    expected = [Miner(*words)(x, y) for words in (("hard", "hard"), ("easy", "semihard"))]
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
-        assert all(map(torch.equal, Miner("easy", "semihard")(x, y), expected))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert all(map(torch.equal, Miner("hard", "hard")(x, y), expected[0]))
+        assert all(map(torch.equal, Miner("easy", "semihard")(x, y), expected[1]))
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-def test_labels_may_be_words():
-    x = torch.randn(4, 2)
-    assert Miner("easy", "hard")(x, ["a", "b", "a", "b"]).positive.tolist() == [2, 3, 0, 1]
-
-
 @pytest.mark.parametrize(
-    ("settings_", "message"),
+    ("name", "value"),
     [
-        ({"positives": "nearest"}, "positives: expected one of 'easy', 'hard'"),
-        ({"negatives": "inside"}, "negatives: expected one of 'hard', 'semihard'"),
-        ({"pool": 1}, "pool: expected a whole number of at least 2, got 1"),
-        ({"margin": -0.1}, "margin: expected a finite number"),
-        ({"epsilon": float("nan")}, "epsilon: expected a finite number"),
-        ({"fallback": "none"}, "fallback: expected one of"),
-        ({"keep": "easy"}, "keep: expected one of"),
-        ({"cutoffs": (1.4, 0.5)}, "cutoffs: expected two numbers, 0 < first < second"),
+        ("positives", "nearest"),
+        ("negatives", "inside"),
+        ("pool", 1),
+        ("margin", -0.1),
+        ("epsilon", float("nan")),
+        ("fallback", "none"),
+        ("keep", "easy"),
+        ("cutoffs", (1.4, 0.5)),
+        ("cutoffs", 1.4),
+        ("generator", 3),
     ],
 )
-def test_impossible_settings_are_named(settings_, message):
-    with pytest.raises(InputError, match=message):
-        Miner(**settings_)
+def test_impossible_settings_are_named(name, value):
+    with refused(name):
+        Miner(**{name: value})
 
 
 def test_impossible_batches_are_named():
@@ -351,9 +337,3 @@ def test_the_hardest_triplet_has_the_hard_mined_loss(seed, scale):
     d = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
     gap = (d * same).amax(1) - (d + 1e9 * same).amin(1)
     assert worst == pytest.approx(float(gap.max()) + 1, abs=1e-12)
-
-
-def test_views_and_transposes_are_mined_as_their_values():
-    x, y = points(60, 16)
-    stored = x.T.contiguous()
-    assert all(map(torch.equal, Miner("easy", "hard")(stored.T, y), Miner("easy", "hard")(x, y)))

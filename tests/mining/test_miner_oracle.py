@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from uncollapse._base.extras import without_kernels
 from uncollapse.distances.frame import device_path
 from uncollapse.mining import FalseNegatives, Miner, NoTripletsWarning, blocks
+from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
-POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
-NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
 EVERY = list(product(POSITIVES, NEGATIVES))
 
 
 class Oracle:
     """What each strategy may pick: all of `many`, or one of `one`."""
 
-    def __init__(
-        self,
-        x,
-        y,
-        margin=0.2,
-        epsilon=0.1,
-        fallback="nearest-outside",
-        keep="all",
-        false=None,
-        candidates=None,
-    ):
+    def __init__(self, x, y, *, candidates=None, false_negatives=None, **settings):
         x = np.asarray(x, np.float64)
         self.square = ((x[:, None] - x[None]) ** 2).sum(-1)
         unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
         self.unit_square = ((unit[:, None] - unit[None]) ** 2).sum(-1)
-        self.y, self.margin, self.epsilon, self.fallback = np.asarray(y), margin, epsilon, fallback
-        self.keep, self.false = keep, false
+        self.y, self.false = np.asarray(y), false_negatives
+        defaults = {"margin": 0.2, "epsilon": 0.1, "fallback": "nearest-outside", "keep": "all"}
+        vars(self).update(defaults | settings)
         self.candidates = range(len(y)) if candidates is None else candidates
 
     def on_an_edge(self):
@@ -160,22 +151,22 @@ class Oracle:
             positives == "inside"
         ), "triplets come in ascending order"
         for a in range(len(self.y)):
-            mine = [(p, n) for b, p, n in got if b == a]
+            own_pairs = [(p, n) for b, p, n in got if b == a]
             if not self.own(a) or not self.other(a):
-                assert mine == []
+                assert own_pairs == []
                 continue
-            self.check_anchor(a, mine, positives, negatives)
+            self.check_anchor(a, own_pairs, positives, negatives)
 
-    def check_anchor(self, a, mine, positives, negatives):
+    def check_anchor(self, a, pairs, positives, negatives):
         how, allowed = self.positives(positives, a)
         if positives == "inside":
             how_n, allowed_n = self.negatives(negatives, a, allowed[0])
-            chosen = [n for _, n in mine]
+            chosen = [n for _, n in pairs]
             self.check_chosen(chosen, how_n, allowed_n)
-            assert all(p == self.inside(a, n) for p, n in mine)
+            assert all(p == self.inside(a, n) for p, n in pairs)
             return
         if how == "one":
-            chosen = sorted({p for p, _ in mine})
+            chosen = sorted({p for p, _ in pairs})
             assert len(chosen) <= 1
             assert set(chosen) <= set(allowed)
             if not chosen:
@@ -186,8 +177,8 @@ class Oracle:
             how_n, allowed_n = self.negatives(negatives, a, p)
             if how_n == "many":
                 allowed_n = [n for n in allowed_n if self.kept(a, p, n)]
-            self.check_chosen([n for q, n in mine if q == p], how_n, allowed_n)
-        assert {p for p, _ in mine} <= set(allowed)
+            self.check_chosen([n for q, n in pairs if q == p], how_n, allowed_n)
+        assert {p for p, _ in pairs} <= set(allowed)
 
     @staticmethod
     def check_chosen(chosen, how, allowed):
@@ -202,6 +193,16 @@ def mine(x, y, *args, **kwargs):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoTripletsWarning)
         return Miner(*args, generator=torch.Generator().manual_seed(7), **kwargs)(x, y)
+
+
+def assert_as_oracle(batch, positives, negatives, **settings):
+    """The triplets are those of the loop, unless rounding decides about one; gives them back."""
+    oracle = Oracle(*batch, **settings)
+    assume(oracle.false is None or not oracle.near_a_limit())
+    assume("multi_similarity" not in (positives, negatives) or not oracle.on_an_edge())
+    triplets = mine(*batch, positives, negatives, **settings)
+    oracle.check(triplets, positives, negatives)
+    return triplets
 
 
 @st.composite
@@ -228,73 +229,47 @@ def batches(draw):
     return torch.from_numpy(x).to(dtype), torch.from_numpy(y)
 
 
+@contextmanager
+def large_classes():
+    """Every class counts as large: products about the class's centre, exact where it matters."""
+    with pytest.MonkeyPatch.context() as patch, without_kernels():
+        patch.setattr(blocks, "_SMALL_CLASS", 0)
+        yield
+
+
 @pytest.mark.parametrize(("positives", "negatives"), EVERY)
 @given(batch=batches())
 def test_triplets_are_those_of_a_float64_loop(positives, negatives, batch):
-    x, y = batch
-    oracle = Oracle(x, y)
-    assume("multi_similarity" not in (positives, negatives) or not oracle.on_an_edge())
-    oracle.check(mine(x, y, positives, negatives), positives, negatives)
+    assert_as_oracle(batch, positives, negatives)
 
 
-@pytest.mark.parametrize("positives", ["easy", "hard", "inside"])
-@pytest.mark.parametrize("negatives", ["hard", "semihard", "easy"])
-@given(batch=batches())
-def test_without_numba_the_triplets_are_the_same(positives, negatives, batch):
-    x, y = batch
-    with without_kernels():
-        triplets = mine(x, y, positives, negatives)
-    assert all(map(torch.equal, triplets, mine(x, y, positives, negatives)))
-    Oracle(x, y).check(triplets, positives, negatives)
+@pytest.mark.parametrize("elsewhere", [without_kernels, device_path, large_classes])
+@pytest.mark.parametrize("positives", POSITIVES)
+@given(batch=batches(), negatives=st.sampled_from(NEGATIVES))
+def test_elsewhere_the_triplets_are_those_of_the_loop_too(elsewhere, positives, negatives, batch):
+    with elsewhere():
+        triplets = assert_as_oracle(batch, positives, negatives)
+    if positives in ("easy", "hard", "inside") and negatives in ("hard", "semihard", "easy"):
+        assert all(map(torch.equal, triplets, mine(*batch, positives, negatives)))
 
 
 @pytest.mark.parametrize("positives", ["easy", "hard", "all", "inside"])
 @pytest.mark.parametrize("fallback", ["farthest", "skip"])
 @given(batch=batches(), margin=st.sampled_from([0.0, 0.2, 1.0, 3.0]))
 def test_semihard_fallbacks_are_those_of_a_float64_loop(positives, fallback, batch, margin):
-    x, y = batch
-    triplets = mine(x, y, positives, "semihard", margin=margin, fallback=fallback)
-    Oracle(x, y, margin, fallback=fallback).check(triplets, positives, "semihard")
+    assert_as_oracle(batch, positives, "semihard", margin=margin, fallback=fallback)
 
 
 @pytest.mark.parametrize("keep", ["violating", "hard", "semihard"])
 @pytest.mark.parametrize("negatives", ["all", "hard", "easy"])
 @given(batch=batches(), margin=st.sampled_from([0.0, 0.2, 1.0]))
 def test_kept_triplets_are_those_of_a_float64_loop(keep, negatives, batch, margin):
-    x, y = batch
-    triplets = mine(x, y, "all", negatives, margin=margin, keep=keep)
-    Oracle(x, y, margin, keep=keep).check(triplets, "all", negatives)
+    assert_as_oracle(batch, "all", negatives, margin=margin, keep=keep)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.5])
-@given(seed=st.integers(0, 2**32))
-def test_epsilon_widens_multi_similarity_as_in_the_paper(epsilon, seed):
-    rng = np.random.default_rng(seed)
-    x, y = torch.from_numpy(rng.standard_normal((20, 5))), torch.from_numpy(rng.integers(0, 4, 20))
-    triplets = mine(x, y, "multi_similarity", "multi_similarity", epsilon=epsilon)
-    Oracle(x, y, epsilon=epsilon).check(triplets, "multi_similarity", "multi_similarity")
-
-
-@pytest.mark.parametrize(("positives", "negatives"), EVERY)
-@settings(max_examples=4, deadline=None)
-@given(batch=batches())
-def test_the_path_for_other_devices_gives_the_same(positives, negatives, batch):
-    x, y = batch
-    with device_path():
-        triplets = mine(x, y, positives, negatives)
-    Oracle(x, y).check(triplets, positives, negatives)
-
-
-@pytest.mark.parametrize(("positives", "negatives"), EVERY)
-@settings(max_examples=4, deadline=None)
-@given(batch=batches())
-def test_large_classes_give_the_same(positives, negatives, batch):
-    x, y = batch
-    with pytest.MonkeyPatch.context() as patch, without_kernels():
-        # Every class counts as large: products about the class's centre, exact where it matters.
-        patch.setattr(blocks, "_SMALL_CLASS", 0)
-        triplets = mine(x, y, positives, negatives)
-    Oracle(x, y).check(triplets, positives, negatives)
+@given(batch=batches(), epsilon=st.sampled_from([0.0, 0.5]))
+def test_epsilon_widens_multi_similarity_as_in_the_paper(batch, epsilon):
+    assert_as_oracle(batch, "multi_similarity", "multi_similarity", epsilon=epsilon)
 
 
 FILTERS = [
@@ -306,43 +281,34 @@ FILTERS = [
     FalseNegatives(agreement=0.6, neighbours=40),
     FalseNegatives(absolute=0.3, relative=0.9, quantile=0.1, agreement=0.5, neighbours=1),
 ]
+FILTERED = pytest.mark.parametrize("rules", FILTERS, ids=repr)
 
 
-@pytest.mark.parametrize("rules", FILTERS, ids=repr)
-@pytest.mark.parametrize(("positives", "negatives"), EVERY)
-@settings(max_examples=6, deadline=None)
-@given(batch=batches())
+@FILTERED
+@pytest.mark.parametrize("positives", POSITIVES)
+@given(batch=batches(), negatives=st.sampled_from(NEGATIVES))
 def test_a_filter_of_false_negatives_is_that_of_a_float64_loop(positives, negatives, rules, batch):
-    x, y = batch
-    oracle = Oracle(x, y, false=rules)
-    assume(not oracle.near_a_limit())
-    assume("multi_similarity" not in (positives, negatives) or not oracle.on_an_edge())
-    triplets = mine(x, y, positives, negatives, false_negatives=rules)
-    oracle.check(triplets, positives, negatives)
+    assert_as_oracle(batch, positives, negatives, false_negatives=rules)
 
 
-@pytest.mark.parametrize("rules", FILTERS, ids=repr)
+@FILTERED
+@pytest.mark.parametrize("elsewhere", [without_kernels, device_path])
 @given(batch=batches())
-def test_without_numba_and_elsewhere_the_filter_is_the_same(rules, batch):
-    x, y = batch
-    usual = mine(x, y, "easy", "hard", false_negatives=rules)
-    with without_kernels():
-        plain = mine(x, y, "easy", "hard", false_negatives=rules)
-    with device_path():
-        elsewhere = mine(x, y, "easy", "hard", false_negatives=rules)
-    assert all(map(torch.equal, usual, plain))
-    assert all(map(torch.equal, usual, elsewhere))
+def test_elsewhere_the_filter_is_the_same(rules, elsewhere, batch):
+    usual = mine(*batch, "easy", "hard", false_negatives=rules)
+    with elsewhere():
+        assert all(map(torch.equal, usual, mine(*batch, "easy", "hard", false_negatives=rules)))
 
 
-@pytest.mark.parametrize("rules", FILTERS, ids=repr)
+@FILTERED
 @given(batch=batches())
 def test_with_references_the_filter_is_that_of_a_float64_loop(rules, batch):
     x, y = batch
     half = len(x) // 2
-    oracle = Oracle(x, y, false=rules, candidates=range(half, len(x)))
+    oracle = Oracle(x, y, false_negatives=rules, candidates=range(half, len(x)))
     assume(not oracle.near_a_limit())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoTripletsWarning)
-        found = Miner("all", "all", false_negatives=rules)(x[:half], y[:half], x[half:], y[half:])
-    got = set(zip(found.anchor.tolist(), (found.negative + half).tolist(), strict=True))
-    assert got == {(a, n) for a in range(half) if oracle.own(a) for n in oracle.other(a)}
+        mined = Miner("all", "all", false_negatives=rules)(x[:half], y[:half], x[half:], y[half:])
+    pairs = set(zip(mined.anchor.tolist(), (mined.negative + half).tolist(), strict=True))
+    assert pairs == {(a, n) for a in range(half) if oracle.own(a) for n in oracle.other(a)}

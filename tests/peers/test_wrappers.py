@@ -7,85 +7,50 @@ import pickle
 
 import pytest
 import torch
-from pytorch_metric_learning import distances, losses, miners, trainers
+from pytorch_metric_learning import losses, miners, trainers
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import uncollapse as uc
+from peers.pml_page import DIM, lines, pml_batch, run, same, step
 from support.errors import refused
-from uncollapse._base.check import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 
-PLAIN = distances.LpDistance(normalize_embeddings=False)
-PAIRS = {  # ours and PML's, which give the same value on the same tuples
-    "triplet": (
-        lambda: uc.TripletLoss(margin=0.3, normalize=True, reduction="nonzero"),
-        lambda: losses.TripletMarginLoss(0.3),
-    ),
-    "contrastive": (
-        lambda: uc.ContrastiveLoss(normalize=True, reduction="nonzero"),
-        losses.ContrastiveLoss,
-    ),
-    "multi-similarity": (
-        lambda: uc.MultiSimilarityLoss(base=0.5),
-        losses.MultiSimilarityLoss,
-    ),
-    "sup-con": (uc.SupConLoss, losses.SupConLoss),
-}
+# Ours and PML's that give the same value on the same tuples: MarginLoss counts pairs otherwise.
+PAIRS = pytest.mark.parametrize(
+    ("theirs", "ours"), lines("losses.", "num_classes", "NPair", "MarginLoss()", "swap", "nu=")
+)
 
 
-def batch(seed, n=24, dim=8, k=3):
-    g = torch.Generator().manual_seed(seed)
-    labels = torch.arange(n) // k % 5
-    return torch.randn(n, dim, generator=g, dtype=torch.float64), labels
-
-
-def step(loss, *args, **kwargs):
-    """Value and gradient by the first argument."""
-    x = args[0].clone().requires_grad_()
-    value = loss(x, *args[1:], **kwargs)
-    value.backward()
-    return value.detach(), x.grad
-
-
-def same(ours, theirs):
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_cross_batch_memory_gives_the_value_of_pml_s_own_loss(name):
-    ours, theirs = PAIRS[name]
-    a = losses.CrossBatchMemory(uc.as_pml(ours()), 8, memory_size=60)
-    b = losses.CrossBatchMemory(theirs(), 8, memory_size=60)
-    for seed in range(4):  # the memory fills up, and then goes round
-        x, y = batch(seed)
+@PAIRS
+def test_a_cross_batch_memory_gives_the_value_of_pml_s_own_loss(theirs, ours):
+    a = losses.CrossBatchMemory(uc.as_pml(run(ours)), DIM, memory_size=80)
+    b = losses.CrossBatchMemory(run(theirs), DIM, memory_size=80)
+    for seed in range(3):  # the memory fills up, and then goes round
+        x, y = pml_batch(seed=seed)
         same(step(a, x, y), step(b, x, y))
 
 
 def test_margin_in_a_cross_batch_memory_is_pml_s_where_triplets_are_given():
     """PML makes triplets of the pairs the memory names, so there each pair counts many times."""
     miner = uc.Miner("hard", "hard")
-    a = losses.CrossBatchMemory(uc.MarginLoss(normalize=True), 8, memory_size=60, miner=miner)
-    b = losses.CrossBatchMemory(losses.MarginLoss(), 8, memory_size=60, miner=miner)
+    a = losses.CrossBatchMemory(uc.MarginLoss(normalize=True), DIM, memory_size=80, miner=miner)
+    b = losses.CrossBatchMemory(losses.MarginLoss(), DIM, memory_size=80, miner=miner)
     for seed in range(3):
-        x, y = batch(seed)
+        x, y = pml_batch(seed=seed)
         same(step(a, x, y), step(b, x, y))
 
 
-@pytest.mark.parametrize("name", ["contrastive", "multi-similarity", "sup-con"])
-def test_losses_of_pml_s_names_need_no_adapter_in_a_memory(name):
-    ours, theirs = PAIRS[name]
-    x, y = batch(0)
-    a, b = (losses.CrossBatchMemory(loss(), 8, memory_size=60) for loss in (ours, theirs))
-    same(step(a, x, y), step(b, x, y))
+def test_a_loss_of_pml_s_name_needs_no_adapter_in_a_memory():
+    a, b = (losses.CrossBatchMemory(kind.SupConLoss(), DIM, 80) for kind in (uc, losses))
+    same(step(a, *pml_batch()), step(b, *pml_batch()))
 
 
 def test_our_miner_in_a_cross_batch_memory_chooses_as_pml_s_does():
-    x, y = nn.functional.normalize(batch(0)[0], dim=1), batch(0)[1]
+    x, y = nn.functional.normalize(pml_batch()[0], dim=1), pml_batch()[1]
     a, b = (
-        losses.CrossBatchMemory(losses.TripletMarginLoss(0.3), 8, memory_size=60, miner=miner)
+        losses.CrossBatchMemory(losses.TripletMarginLoss(0.3), DIM, memory_size=80, miner=miner)
         for miner in (uc.Miner("hard", "hard"), miners.BatchHardMiner())
     )
     for _ in range(3):
@@ -95,47 +60,36 @@ def test_our_miner_in_a_cross_batch_memory_chooses_as_pml_s_does():
 
 def test_an_easy_positive_in_a_memory_is_the_anchor_itself_for_pml_too():
     """The memory holds the batch; what both miners then name is taken out by the memory."""
-    x, y = batch(0)
+    x, y = pml_batch()
     for miner in (uc.Miner("easy", "hard"), miners.BatchEasyHardMiner("easy", "hard")):
-        memory = losses.CrossBatchMemory(losses.TripletMarginLoss(), 8, 60, miner=miner)
+        memory = losses.CrossBatchMemory(losses.TripletMarginLoss(), DIM, 80, miner=miner)
         assert float(memory(x, y)) == 0
-    queued = torch.arange(len(x)) < 12  # with a mask the queue and the anchors are apart
+    queued = torch.arange(len(x)) % 2 == 0  # with a mask the queue and the anchors are apart
     for miner in (uc.Miner("easy", "hard"), miners.BatchEasyHardMiner("easy", "hard")):
-        memory = losses.CrossBatchMemory(losses.TripletMarginLoss(2.0), 8, 60, miner=miner)
+        memory = losses.CrossBatchMemory(losses.TripletMarginLoss(2.0), DIM, 80, miner=miner)
         assert float(memory(x, y, enqueue_mask=queued)) > 0
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@PAIRS
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_a_self_supervised_loss_gives_the_value_of_pml_s_own_loss(name, symmetric):
-    ours, theirs = PAIRS[name]
-    x, again = batch(0)[0], batch(1)[0]
-    a = losses.SelfSupervisedLoss(uc.as_pml(ours()), symmetric=symmetric)
-    b = losses.SelfSupervisedLoss(theirs(), symmetric=symmetric)
+def test_a_self_supervised_loss_gives_the_value_of_pml_s_own_loss(theirs, ours, symmetric):
+    x, again = pml_batch(seed=0)[0], pml_batch()[0]
+    a = losses.SelfSupervisedLoss(uc.as_pml(run(ours)), symmetric=symmetric)
+    b = losses.SelfSupervisedLoss(run(theirs), symmetric=symmetric)
     same(step(a, x, again), step(b, x, again))
 
 
 @pytest.mark.parametrize("reduction", ["mean", "nonzero", "max"])
 @pytest.mark.parametrize("soft", [False, True])
 def test_all_triplets_against_references_are_all_of_them(reduction, soft):
-    (x, y), (z, labels) = batch(0), batch(1, n=15, k=2)
+    (x, y), (z, labels) = pml_batch(), pml_batch(16, seed=2)
     loss = uc.TripletLoss(margin=0.3, reduction=reduction, soft=soft)
     every = uc.mining.as_triplets(None, y, labels)
     same(step(loss, x, y, None, z, labels), step(loss, x, y, every, z, labels))
 
 
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_a_self_supervised_loss_mines_with_our_miner(symmetric):
-    miner = uc.Miner("easy", "semihard")
-    loss = losses.SelfSupervisedLoss(uc.SupConLoss(miner=miner), symmetric=symmetric)
-    x, again = batch(0)[0], batch(1)[0]
-    value, gradient = step(loss, x, again)
-    assert float(value) > 0
-    assert float(gradient.norm()) > 0
-
-
 def test_multiple_losses_takes_our_losses_and_miners_with_theirs():
-    x, y = nn.functional.normalize(batch(0)[0], dim=1), batch(0)[1]
+    x, y = nn.functional.normalize(pml_batch()[0], dim=1), pml_batch()[1]
     both = losses.MultipleLosses(
         {"ours": uc.TripletLoss(margin=0.3), "theirs": losses.ContrastiveLoss()},
         miners={"ours": miners.BatchHardMiner(), "theirs": uc.Miner("hard", "hard")},
@@ -204,7 +158,7 @@ def test_a_batch_sampler_given_as_sampler_says_what_to_write(drop_last, workers)
         wrong = DataLoader(
             Rows(labels), sampler=sampler, batch_size=2, drop_last=drop_last, num_workers=workers
         )
-        with pytest.raises(InputError, match=r"expected DataLoader\(dataset, batch_sampler="):
+        with refused("sampler"):
             next(iter(wrong))
 
 
@@ -222,7 +176,7 @@ def test_the_right_ways_to_load_batches_are_left_alone():
 @pytest.mark.parametrize("module", [uc.TripletLoss(margin=0.4), uc.Miner("easy", "hard")])
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_an_adapter_is_copied_with_what_it_wraps(module, copied):
-    x, y = batch(0)
+    x, y = pml_batch()
     made = copied(uc.as_pml(module))
     assert made.wrapped is not module
     ours, theirs = made(x, y), module(x, y)

@@ -78,7 +78,7 @@ def test_a_folder_without_measures_is_refused_with_what_to_do(tmp_path):
         lambda: read_rows(tmp_path, "after", "test"),
         lambda: read_samples(tmp_path, "test"),
     ):
-        with pytest.raises(NotMeasuredError, match=r"uncollapse evaluate RUN --measure"):
+        with pytest.raises(NotMeasuredError, match=r"uncollapse report RUN --measure"):
             read()
 
 

@@ -84,7 +84,7 @@ def test_trust_imports_it(run: Run, home: Path):
 
 COMMANDS = {
     "evaluate": ["evaluate", "{run}"],
-    "measure": ["evaluate", "{run}", "--measure"],
+    "measure": ["report", "{run}", "--measure"],
     "embed": ["embed", "{run}", "--split", "test", "--out", "{home}/z.npz"],
     "search": ["search", "{run}", "0", "--split", "test"],
     "export": ["export", "{run}", "--out", "{home}/m.onnx"],

@@ -1,4 +1,4 @@
-"""`uncollapse datasets`: what is found where; one of them in full, its copy counted."""
+"""`uncollapse datasets`: which are found where, or one in full with the counts of its copy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from uncollapse.cli.printing import show, status
 
 def command(
     name: Annotated[str | None, typer.Argument(help="A dataset; without it, all of them.")] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Where to look instead of $UNCOLLAPSE_DATA.")
-    ] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Instead of $UNCOLLAPSE_DATA.")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 2 unless the copy is complete.")
     ] = False,

@@ -31,11 +31,11 @@ class Part:
 
     @property
     def folder(self) -> str:
-        """Its place in the demo's folder."""
+        """The name of its folder in the demo's."""
         return self.name.replace(",", "").replace(" ", "-")
 
     def config(self, seed: int, steps: int | None = None) -> uc.Config:
-        """Its config, of at most so many steps."""
+        """Its config, with at most `steps` training steps."""
         full = self.sections["train"]
         length = full["steps"] if steps is None else min(full["steps"], steps)
         every = min(full["evaluate_every"], length)
@@ -76,7 +76,7 @@ def command(
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
     steps: Annotated[
         int | None,
-        typer.Option(help="At most so many training steps per run, for a shorter look.", min=1),
+        typer.Option(help="At most this many training steps per run, for a quick look.", min=1),
     ] = None,
 ) -> None:
     """Watch an embedding collapse and be rescued: four short runs, about a minute, one page."""
@@ -129,23 +129,23 @@ def _table(act: Act, story: uc.report.demo_page.Story) -> Table:
 
 
 def _make_room(out: Path, plans: dict[Act, dict[Part, uc.Config]]) -> None:
-    """Remove what an earlier demo left; anything else in its place is refused, before any work."""
+    """Remove what an earlier demo wrote; refuse anything else in its place, before any work."""
     allowed = "a new folder, or one that an earlier demo wrote"
     configs = {out / p.folder: c for configs in plans.values() for p, c in configs.items()}
     old = [folder for folder in configs if folder.exists()]
     for folder in old:
         if not _is_ours(uc.Run(folder), configs[folder]):
-            raise InputError("--out", f"{folder}, which is not of a demo", allowed)
+            raise InputError("--out", f"{folder}, which no demo wrote", allowed)
     page = out / _PAGE
     if page.exists() and "Made by uncollapse" not in page.read_text("utf-8", errors="replace"):
-        raise InputError("--out", f"{page}, which is not of a demo", allowed)
+        raise InputError("--out", f"{page}, which no demo wrote", allowed)
     page.unlink(missing_ok=True)
     for folder in old:
         shutil.rmtree(folder)
 
 
 def _is_ours(run: uc.Run, config: uc.Config) -> bool:
-    """Whether a folder holds this run of the demo, of whatever seed and length, or nothing."""
+    """Whether a folder is empty or holds this run of the demo, whatever its seed and length."""
     if not run.config_file.is_file():
         return not any(run.path.iterdir()) if run.path.is_dir() else False
     kept = {"seed", "train"}

@@ -18,7 +18,6 @@ from uncollapse._base.extras import keep_memory, without_kernels
 from uncollapse.cli import options
 from uncollapse.cli.printing import say, status
 
-_FAILED = 1
 _SMALL = 5_000  # rows
 
 
@@ -31,8 +30,8 @@ def command(
     reference: Annotated[
         float | None,
         typer.Option(
-            help="Diameter when it was healthy, to judge the scale by.  \\[default: that before "
-            "training, for a run and what `uncollapse embed` wrote]"
+            help="The diameter of a healthy state, to judge the scale by.  \\[default: the one "
+            "before training, for runs and files of `uncollapse embed`]"
         ),
     ] = None,
     tsne: Annotated[bool, typer.Option("--tsne", help="Draw the map with t-SNE (slower).")] = False,
@@ -43,8 +42,8 @@ def command(
         str | None,
         typer.Option(
             metavar="VERDICTS",
-            help="End with exit code 1 on these verdicts: 'network-collapse,cone', or any but "
-            "healthy: 'any'.",
+            help="Exit with code 1 on these verdicts, such as 'network-collapse,cone'; 'any' means "
+            "all but healthy.",
         ),
     ] = None,
 ) -> None:
@@ -66,26 +65,27 @@ def command(
                 result = uc.report.diagnose_run(file, reference=reference, **settings)
         else:
             settings["modes"] = html is not None  # only the page shows them
-            result = _diagnose_file(file, columns, images, reference, settings)
+            result = diagnose_file(file, columns, images, reference, settings)
         say(str(result))
         if result.verdict in refused:
             failed.append(f"{file} is judged {result.verdict}")
         if html is not None:
             say(f"wrote {result.save(html)}")
     for text in failed:
-        console = Console(stderr=True, style="red")
-        say(f"failed: {text}, which --fail-on refuses", console=console)
+        line = f"failed: {text}, which --fail-on refuses"
+        say(line, style="red", console=Console(stderr=True))
     if failed:
-        raise typer.Exit(_FAILED)
+        raise typer.Exit(1)
 
 
-def _diagnose_file(
+def diagnose_file(
     file: Path,
     columns: options.Columns,
     images: Path | None,
     reference: float | None,
     settings: dict[str, Any],
 ) -> uc.report.Diagnosis:
+    """Diagnose a file; one written by `uncollapse embed` has its own reference."""
     source = options.open_file(file, columns)
     origin = source.origin
     start = None if reference is not None or origin is None else origin.start
@@ -122,7 +122,7 @@ def _as_reference(start: uc.data.sources.StartScale) -> uc.health.Reference:
 
 
 def refused_verdicts(text: str | None) -> frozenset[str]:
-    """The verdicts that `--fail-on` names; `InputError` for a word that is none.
+    """The verdicts that `--fail-on` names; `InputError` for an unknown word.
 
     >>> sorted(refused_verdicts("cone, network-collapse"))
     ['cone', 'network-collapse']

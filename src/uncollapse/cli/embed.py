@@ -1,4 +1,4 @@
-"""`uncollapse embed` and `uncollapse export`: a trained run put to use."""
+"""`uncollapse embed` and `uncollapse export`: use a trained network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command(
         ),
     ],
     run_options: options.RunOptions,
-    out: Annotated[Path, typer.Option(help="A .npz, .parquet or .safetensors file.")],
+    out: Annotated[Path, typer.Option(help="The file to write: .npz, .parquet or .safetensors.")],
     images: Annotated[
         list[Path] | None, typer.Option(help="Image files or folders, instead of a split.")
     ] = None,
@@ -45,7 +45,7 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Embed images or texts, or a split of the run's dataset, into a file.
+    """Embed images, texts or a split of the run's dataset, and write them to a file.
 
     The file keeps the names of the images or the texts, and for a split its labels, cameras where
     there are any, and the run's scale before training, which `uncollapse diagnose` compares with.
@@ -120,7 +120,7 @@ def open_rows(
 def open_network(name: Path, run_options: options.RunOptions, **others: object) -> Network:
     """The last or best network of a run, or a text backbone, for which `others` are refused.
 
-    A warning says where another checkpoint stands in for the one that was asked for.
+    Warns if another checkpoint is used in place of the one asked for.
     """
     if is_backbone(name):
         of_runs = {"best": run_options.best, "trust": run_options.trust, **others}
@@ -130,7 +130,7 @@ def open_network(name: Path, run_options: options.RunOptions, **others: object) 
 
         trunk = load_sentences(str(name).removeprefix(PREFIX))
         model = Embedder(trunk, Head(trunk.features, None), trunk.features).eval()
-        return Network(model, f"{name} as it comes", on_texts=True)
+        return Network(model, f"{name}, not fine-tuned", on_texts=True)
     options.must_exist(name)
     run = uc.Run.open(name, trust=run_options.trust)
     chosen = run.choose("best" if run_options.best else "last")
@@ -143,7 +143,7 @@ def open_network(name: Path, run_options: options.RunOptions, **others: object) 
 
 @dataclass(frozen=True)
 class Network:
-    """The network of a `run` at a step, or a text backbone as it comes; `about` says which."""
+    """The network of a `run` at a step, or a text backbone without a run; `about` says which."""
 
     model: nn.Module
     about: str
@@ -252,9 +252,9 @@ def unlabelled_texts(texts: Sequence[str]) -> uc.data.LabelledImages:
 
 
 def _origin(run: uc.Run, step: int, split: str | None) -> Origin:
-    """Where rows come from, with the run's first scale; a warning where that is not known.
+    """The run that rows come from, with its first scale; warns where that is not known.
 
-    Images of one's own get none: a few of them, or of another kind, say nothing about shrinking.
+    The user's own images get none: a few images, or of another kind, say nothing about shrinking.
     """
     from uncollapse._base.files import DamagedFileError
     from uncollapse.data.sources import Origin

@@ -20,7 +20,6 @@ from uncollapse.cli.printing import ScoreLine, say, show, status, warn
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
     from uncollapse.data.sources import Source
-    from uncollapse.metrics import ReidResult, RetrievalResult
 
 _CLUSTERED = 10_000  # rows that NMI is of unless it is asked for: k-means of more takes minutes
 _TITLES = {"mAP": "mAP", "map@r": "MAP@R", "r_precision": "R-precision", "mrr": "MRR"}
@@ -44,17 +43,9 @@ def command(
     rerank: Annotated[
         bool, typer.Option("--rerank", help="Also show the figures after k-reciprocal re-ranking.")
     ] = False,
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            rich_help_panel="For a run directory",
-            help="Measure the run for reports, if it has no measures.",
-        ),
-    ] = False,
     gallery: Annotated[
         Path | None,
-        _of_file(help="The file searched in.  \\[default: each row searches all others]"),
+        _of_file(help="The file to search in.  \\[default: each row searches all others]"),
     ] = None,
     cameras: Annotated[
         str | None,
@@ -76,25 +67,26 @@ def command(
 ) -> None:
     """Evaluate a run on any split, or a file of embeddings, by coarse and fine labels.
 
-    A file: R@k, mAP, MAP@R, R-precision and NMI; with --cameras mAP, CMC and mINP. The queries of a
-    run's dataset that has a gallery with cameras: R@k (CMC), mAP and mINP, as Market-1501 has it.
-    Pairs of a run's dataset (lfw's, or data.pairs): accuracy over folds, AUC, EER and TAR at FAR.
+    A file: R@k, mAP, MAP@R, R-precision and NMI; with --cameras mAP, CMC and mINP. A run whose
+    dataset has queries and a gallery with cameras: R@k (CMC), mAP and mINP, as in Market-1501.
+    A run whose dataset has pairs (lfw, or data.pairs): also accuracy over folds, AUC, EER and TAR
+    at FAR.
     """
     if options.is_run(source):
         options.only_for_files(columns, gallery=gallery, cameras=cameras, json=json)
-        _evaluate_run(source, run_options, clusters or 0, measure, rerank)
+        _judge_run(source, run_options, clusters or 0, rerank)
         return
-    options.only_for("runs", f"{source.name} is a file", run_options, measure=measure)
+    options.only_for("runs", f"{source.name} is a file", run_options)
     if rerank and (cameras is None or gallery is None):
         raise InputError.conflict("--rerank needs --cameras and --gallery")
-    normalize = options.normalizes(metric)
-    settings: dict[str, Any] = {"ks": options.numbers("-k", k), "normalize": normalize}
+    settings: dict[str, Any] = {"ks": options.numbers("-k", k)}
+    settings["normalize"] = options.normalizes(metric)
     others = {} if cameras is None else {"--cameras": cameras}
     sides = [options.open_file(source, columns, others)]
     if gallery is not None:
-        if columns.fine_labels is not None:
-            why = "give both files a column fine_labels"
-            raise InputError.conflict(f"--fine-labels cannot be used with a gallery file: {why}")
+        if columns.label_places()[1][0] is not None:
+            why = "--gallery: both files need a column of them"
+            raise InputError.conflict(f"finer labels in a file of their own do not go with {why}")
         sides.append(options.open_second("--gallery", gallery, columns, sides[0], others))
     labels = _labels(sides)
     if cameras is None:
@@ -102,12 +94,12 @@ def command(
     else:
         lines = _identified(sides, cameras, max_rows, settings)
         if rerank:
-            settings["rerank"] = uc.metrics.ReRanking()
-            again = _identified(sides, cameras, max_rows, settings)
+            again = _identified(sides, cameras, max_rows, settings, rerank=uc.metrics.ReRanking())
             lines += [replace(i, name=f"reranked/{i.name}", by="re-ranked") for i in again]
     if clusters or (clusters is None and gallery is None and cameras is None):
         with status("clustering"):
-            lines += _clustered(sides, labels, cameras, clusters, max_rows, normalize)
+            most = max_rows if clusters else min(_CLUSTERED, max_rows)
+            lines += _clustered(sides, labels, cameras, clusters or 1, most, settings["normalize"])
     say(_about(sides, metric, cameras))
     if rerank:
         say(_described(uc.metrics.ReRanking()))
@@ -149,25 +141,24 @@ def _joined(labels: list[Array]) -> Array:
 def _retrieved(
     sides: list[Source], labels: dict[str, Array], max_rows: int, settings: dict[str, Any]
 ) -> list[ScoreLine]:
-    queries, lines = sides[0], []
+    queries, lines, evaluate = sides[0], [], uc.metrics.evaluate_rows
     rows = _sample(len(queries), max_rows)
     for by, every in labels.items():
         own, others = every[: len(queries)], every[len(queries) :]
         if len(sides) == 1:
-            result = uc.retrieval(queries.points, own, rows=rows, full_map=True, **settings)
+            scores = evaluate(queries.points, own, rows=rows, full_map=True, **settings)
         else:
-            gallery = sides[1].points, others
-            asked = queries.points[rows], own[rows]
-            result = uc.retrieval(*asked, *gallery, full_map=True, **settings)
-        titles = {f"recall@{k}": f"R@{k}" for k in result.recall} | _TITLES
-        lines += _with_intervals(result, titles, len(queries), by)
+            asked, gallery = (queries.points[rows], own[rows]), (sides[1].points, others)
+            scores = evaluate(*asked, *gallery, full_map=True, **settings)
+        names = [name for name in scores.values if name.startswith("recall@")] + list(_TITLES)
+        lines += _lines(scores, names, len(queries), by)
     return lines
 
 
 def _identified(
-    sides: list[Source], column: str, max_rows: int, settings: dict[str, Any]
+    sides: list[Source], column: str, max_rows: int, settings: dict[str, Any], **others: Any
 ) -> list[ScoreLine]:
-    """The Market-1501 protocol; rows that search each other leave out each one itself."""
+    """The Market-1501 protocol; where rows search each other, no row meets itself."""
     from uncollapse.metrics.re_identification import searching_rows
 
     queries, gallery = sides[0], sides[-1]
@@ -176,10 +167,10 @@ def _identified(
     if not len(people):
         raise InputError("labels", "-1 and 0 (junk, distractors) only", "ids of persons")
     rows = people[_sample(len(people), max_rows)]
-    others = gallery.points, _identities(gallery), gallery.columns[column]
-    result = uc.reid(queries.points[rows], ids[rows], cameras[rows], *others, **settings)
-    titles = {"mAP": "mAP"} | {f"cmc@{k}": f"CMC@{k}" for k in result.cmc} | {"mINP": "mINP"}
-    return _with_intervals(result, titles, len(people), "label")
+    settings = settings | others | {"cameras": (cameras[rows], gallery.columns[column])}
+    asked, there = (queries.points[rows], ids[rows]), (gallery.points, _identities(gallery))
+    scores = uc.metrics.evaluate_rows(*asked, *there, **settings)
+    return _lines(scores, list(scores.values), len(people), "label")
 
 
 def _identities(source: Source) -> Array:
@@ -190,25 +181,28 @@ def _identities(source: Source) -> Array:
     return labels.astype(np.int64)
 
 
-def _with_intervals(
-    result: RetrievalResult | ReidResult, titles: dict[str, str], total: int, by: str
-) -> list[ScoreLine]:
+def _lines(scores: uc.metrics.Scores, names: list[str], total: int, by: str) -> list[ScoreLine]:
     """The figures, and how many queries they are over: drawn from more, or without a match."""
+    result = scores.ranked
+    assert result is not None
     drawn = f" of {total:,}" if result.queries < total else ""
     over, lost = f"{result.queries:,}{drawn} queries", result.queries_without_match
     over += f", less {lost:,} without a match" if lost else ""
-    if result.queries == lost:
-        return [ScoreLine(name, title, None, over, by=by) for name, title in titles.items()]
-    intervals = {name: uc.confidence(result, name) for name in titles}
-    return [ScoreLine(n, titles[n], i.value, over, i, by) for n, i in intervals.items()]
+    lines = []
+    for name in names:
+        title = _TITLES.get(name) or name.replace("recall@", "R@").replace("cmc@", "CMC@")
+        interval = None if result.queries == lost else uc.confidence(result, name)
+        value = None if interval is None else interval.value
+        lines.append(ScoreLine(name, title, value, over, interval, by))
+    return lines
 
 
 def _clustered(
     sides: list[Source],
     labels: dict[str, Array],
     cameras: str | None,
-    clusters: int | None,
-    max_rows: int,
+    clusters: int,
+    most: int,
     normalize: bool,
 ) -> list[ScoreLine]:
     points = np.concatenate([side.points for side in sides])
@@ -216,15 +210,14 @@ def _clustered(
         ids = np.concatenate([_identities(side) for side in sides]).astype(str)
         people = (ids != "-1") & (ids != "0")
         points, labels = points[people], {"label": labels["label"][people]}
-    rows = _sample(len(points), max_rows if clusters else min(_CLUSTERED, max_rows))
+    rows = _sample(len(points), most)
     of = "" if len(rows) == len(points) else f" of {len(points):,}"
-    lines = []
+    lines, times = [], sorted({1, clusters})
     for by, kind in labels.items():
-        times = {"nmi": 1}
-        if clusters and clusters > 1:
-            times["nmi+"] = uc.metrics.clusters.fitting_multiplier(kind[rows], clusters)
-        for name, many in times.items():
-            result = uc.clustering(points[rows], kind[rows], multiplier=many, normalize=normalize)
+        scores = uc.metrics.evaluate_rows(
+            points[rows], kind[rows], ks=(), clusters=times, normalize=normalize
+        )
+        for name, result in scores.clustered.items():
             over = f"{len(rows):,}{of} rows, {result.clusters:,} clusters"
             lines.append(ScoreLine(name, name.upper(), result.nmi, over, by=by))
     return lines
@@ -257,16 +250,11 @@ def _described(rerank: uc.metrics.ReRanking) -> str:
     return f"re-ranked by k-reciprocal neighbours: {numbers}"
 
 
-def _evaluate_run(
-    path: Path, run_options: options.RunOptions, clusters: int, measure: bool, rerank: bool
-) -> None:
+def _judge_run(path: Path, run_options: options.RunOptions, clusters: int, rerank: bool) -> None:
     from uncollapse.training import assemble, evaluation
     from uncollapse.training import run as runs
 
     run = uc.Run.open(path, trust=run_options.trust)
-    if measure:
-        with status("measuring the network before and after training"):
-            uc.training.measure_run(run, data_root=run_options.data_root, warn=warn)
     config = run.config.with_root(run_options.data_root)
     uc.training.keep_memory()
     changes = {"clustering": clusters > 0, "multiplier": max(1, clusters)}

@@ -21,22 +21,13 @@ _COLORS = {"none": "green", "some": "yellow", "high": "red"}
 _RECALL = "R@1 train"
 _RESULTS = {"wins": "green", "shrinks": "red"}
 _P, _K = "2,4,8,18", "2,4,8,16,32"
+_OR = "{}.  \\[default: {}; with --race the config's]"
 
 
 def command(
     config: options.ConfigArgument,
-    p: Annotated[
-        str | None,
-        typer.Option(
-            "--p", help=f"Classes per batch.  \\[default: {_P}; with --race the config's]"
-        ),
-    ] = None,
-    k: Annotated[
-        str | None,
-        typer.Option(
-            "--k", help=f"Samples per class.  \\[default: {_K}; with --race the config's]"
-        ),
-    ] = None,
+    p: Annotated[str | None, typer.Option("--p", help=_OR.format("Classes per batch", _P))] = None,
+    k: Annotated[str | None, typer.Option("--k", help=_OR.format("Samples per class", _K))] = None,
     dim: Annotated[
         str | None, typer.Option(help="Embedding dimensions.  \\[default: the config's]")
     ] = None,
@@ -108,7 +99,7 @@ def command(
     for path in written:
         say(f"wrote {path}")
     if result is not None:
-        _tell_winner(result, config, changes or [], data_root)
+        _show_winner(result, config, changes or [], data_root)
 
 
 def _race(settings: uc.Config, steps: int | None) -> uc.training.predictions.RaceResult:
@@ -126,7 +117,7 @@ def _race(settings: uc.Config, steps: int | None) -> uc.training.predictions.Rac
     return result
 
 
-def _tell_winner(
+def _show_winner(
     result: uc.training.predictions.RaceResult,
     config: Path,
     overrides: list[str],
@@ -148,7 +139,7 @@ def _tell_winner(
 
 
 def forecast_tables(forecast: uc.health.Forecast, *, alternatives: bool) -> list[Table]:
-    """The own strategy for each batch shape and dimension; then its alternatives, in short."""
+    """The run's strategy for each batch shape and dimension, then a summary of its alternatives."""
     title = f"{forecast.cells[0].strategy}, at initialisation"
     probed = forecast.cells[0].probe is not None
     columns = ["P", "K", "dim", "drift", "±", "modes", "diameter", "bound", *["left"] * probed]

@@ -32,7 +32,9 @@ DataRootOption = Annotated[Path | None, typer.Option(help="Where the dataset is 
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Allow the config to import the Python code it names.")
 ]
-MetricOption = Annotated[str, typer.Option(metavar="euclidean|cosine", help="How rows compare.")]
+MetricOption = Annotated[
+    str, typer.Option(metavar="euclidean|cosine", help="How rows are compared.")
+]
 ImagesOption = Annotated[
     Path | None,
     typer.Option(help="A file's pictures: an .npy array, or the folder of the images it names."),
@@ -42,18 +44,33 @@ HtmlOption = Annotated[Path | None, typer.Option(help="Write a self-contained HT
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a file of embeddings are what."""
+    """Which columns of a file of embeddings hold what; labels may be in a second file."""
 
-    label: Annotated[str | None, _column(metavar="COLUMN", help="The labels.")] = None
+    labels: Annotated[
+        list[str] | None,
+        _column(
+            "--labels",
+            "--label",
+            metavar="COLUMN|FILE",
+            help="The labels: a column, or a second file (FILE:COLUMN if it has several columns). "
+            "Give it again for finer labels.",
+        ),
+    ] = None
     id: Annotated[str | None, _column(metavar="COLUMN", help="The names of the samples.")] = None
     features: Annotated[
-        list[str] | None, _column(metavar="PATTERN", help="The dimensions: 'f*'. Can be repeated.")
+        list[str] | None,
+        _column(
+            metavar="PATTERN",
+            help="The dimensions: 'f*'; or columns to leave out: '!price'. Can be repeated.",
+        ),
     ] = None
-    ignore: Annotated[
-        list[str] | None, _column(metavar="PATTERN", help="What to ignore. Can be repeated.")
-    ] = None
-    labels: Annotated[Path | None, _column(help="A second file, with the labels.")] = None
-    fine_labels: Annotated[Path | None, _column(help="A file with finer labels.")] = None
+
+    def label_places(self) -> list[tuple[Path | None, str | None]]:
+        """File and column of the labels and of the fine labels; None where they are not named."""
+        places = [_label_place(text) for text in self.labels or []]
+        if len(places) > 2:
+            raise InputError("--labels", f"given {len(places)} times", "labels, then finer ones")
+        return [*places, (None, None), (None, None)][:2]
 
 
 @dataclass(frozen=True)
@@ -99,25 +116,40 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_file(file: Path, columns: Columns, others: Mapping[str, str] | None = None) -> Source:
-    """Read a file of embeddings; metadata that cannot be used is a warning.
+    """Read a file of embeddings; unusable metadata gives a warning.
 
     `others` are further columns by their option.
     """
     from uncollapse.data.sources import open_source
 
+    (labels, label), (fine_labels, fine_label) = columns.label_places()
+    patterns = columns.features or []
     source = open_source(
         file,
-        columns.labels,
-        columns.fine_labels,
-        features=columns.features or (),
-        label=columns.label,
+        labels,
+        fine_labels,
+        features=[pattern for pattern in patterns if not pattern.startswith("!")],
+        label=label,
+        fine_label=fine_label,
         id=columns.id,
-        ignore=columns.ignore or (),
+        ignore=[pattern[1:] for pattern in patterns if pattern.startswith("!")],
         columns=others,
     )
     if source.complaint:
         warn(source.complaint)
     return source
+
+
+def _label_place(text: str) -> tuple[Path | None, str | None]:
+    """File and column of COLUMN, FILE or FILE:COLUMN.
+
+    >>> _label_place("category"), _label_place("y.csv:kind")
+    ((None, 'category'), (PosixPath('y.csv'), 'kind'))
+    """
+    file, _, column = text.rpartition(":")
+    if Path(text).suffix in _endings():
+        return Path(text), None
+    return (Path(file), column) if Path(file).suffix in _endings() else (None, text)
 
 
 def open_second(
@@ -127,8 +159,9 @@ def open_second(
     first: Source,
     others: Mapping[str, str] | None = None,
 ) -> Source:
-    """Read a second file, whose labels are in it, with as many dimensions as the first."""
-    source = open_file(file, replace(columns, labels=None, fine_labels=None), others)
+    """Read a second file of as many dimensions; its labels are in it, not in a file of labels."""
+    own = [text for text in columns.labels or [] if _label_place(text)[0] is None]
+    source = open_file(file, replace(columns, labels=own), others)
     dim, wanted = source.points.shape[1], first.points.shape[1]
     if dim != wanted:
         allowed = f"a file of {wanted} dimensions, as {first.title} has"
@@ -153,22 +186,25 @@ def only_for_files(*groups: object, **options: object) -> None:
 
 
 def must_exist(*paths: Path) -> None:
-    """`FileNotFoundError` for a path that is not there, before anything slow is imported."""
+    """Raise `FileNotFoundError` for a missing path, before anything slow is imported."""
     for path in paths:
         path.stat()
 
 
 def is_run(source: Path) -> bool:
-    """Whether a run directory is meant, not a file; `InputError` where it is neither."""
+    """Whether this is a run directory, not a file; `InputError` if it is neither."""
     if source.is_dir():
         return True
-    from uncollapse.data.readers import ARRAY_FILES, TABLE_FILES
-
-    endings = (*ARRAY_FILES, *TABLE_FILES)
-    if source.suffix not in endings:
-        allowed = f"a run directory or a file of embeddings ({', '.join(endings)})"
+    if source.suffix not in _endings():
+        allowed = f"a run directory or a file of embeddings ({', '.join(_endings())})"
         raise InputError("run", source, allowed)
     return False
+
+
+def _endings() -> tuple[str, ...]:
+    from uncollapse.data.readers import ARRAY_FILES, TABLE_FILES
+
+    return (*ARRAY_FILES, *TABLE_FILES)
 
 
 def numbers(option: str, text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""What commands print: lines, warnings and tables of scores. Text of others is never obeyed."""
+"""What commands print: lines, warnings, tables of scores. Markup in foreign text is only shown."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def show(*things: object) -> None:
 
 
 def status(text: str) -> Status:
-    """A line about what is being done, gone when it is done."""
+    """A line about the work in progress, removed when it is done."""
     return Console().status(text)
 
 
 def warn(text: str) -> None:
-    """One yellow line that a user should know of; the command goes on."""
+    """Print a warning as one yellow line; the command continues."""
     say(f"warning: {one_line(text)}", style="yellow", console=Console(stderr=True))
 
 
@@ -60,7 +60,7 @@ def one_line(text: str) -> str:
 class ScoreLine:
     """One figure: its name to a program and to a reader, and which rows it is over.
 
-    `interval` is None where a figure has none, `value` where it cannot be said.
+    `interval` is None where a figure has none, `value` where it cannot be computed.
     """
 
     name: str
@@ -73,17 +73,13 @@ class ScoreLine:
 
     def to_dict(self) -> dict[str, Any]:
         """For a JSON file."""
-        low, high = (
-            (None, None) if self.interval is None else (self.interval.low, self.interval.high)
-        )
         named = {"by": self.by, "name": self.name, "value": self.value, "over": self.over}
-        return named | {"low": low, "high": high}
+        return named | {bound: getattr(self.interval, bound, None) for bound in ("low", "high")}
 
     def cells(self) -> list[str]:
         """Title, value and interval, in per cent."""
-        between = "–"
-        if self.interval is not None:
-            between = f"{100 * self.interval.low:.2f} – {100 * self.interval.high:.2f}"
+        i = self.interval
+        between = "–" if i is None else f"{100 * i.low:.2f} – {100 * i.high:.2f}"
         known = self.value is not None and self.value == self.value
         return [self.title, f"{100 * (self.value or 0.0):.2f}" if known else "–", between]
 

@@ -30,9 +30,7 @@ def command(
     address: Annotated[
         str | None, typer.Option(help="An existing Ray cluster: auto, or host:port.")
     ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Retry failed runs.")
-    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Retry failures.")] = False,
     data_root: DataRootOption = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show the cost and exit.")] = False,
 ) -> None:
@@ -72,7 +70,7 @@ def _engine(name: str, out: Path, jobs: int | None, address: str | None) -> uc.s
 
 
 def _table(plan: uc.sweep.grid.Plan) -> Table:
-    """The plan for a person."""
+    """The plan as a table."""
     table = Table(["", ""])
     table.add("runs", f"{plan.total}")
     table.add("done", f"{plan.done}" + f", {plan.failed} failed" * bool(plan.failed))

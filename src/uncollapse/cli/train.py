@@ -39,14 +39,14 @@ def command(
     from uncollapse.training.distributed import FirstRankError, is_first
 
     settings = uc.load_config(config, changes or []).with_root(data_root)
-    # The config of a run folder, though it was typed here, is the run's.
+    # A config inside a run folder is the run's, whoever names it here.
     uc.training.run.check_trusted(config.parent, settings, trust=trust)
     try:
         run = uc.train(settings, out or Path("runs") / config.stem, resume=resume)
     except (FirstRankError, uc.training.TrainingError):
         if is_first():
             raise
-        raise typer.Exit(1) from None  # rank 0 says it
+        raise typer.Exit(1) from None  # rank 0 reports it
     if is_first():
         _show(run)
         say(f"report: {uc.report.write_report(run, warn=warn)}")

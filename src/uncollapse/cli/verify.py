@@ -45,7 +45,7 @@ def command(
         str, typer.Option(metavar="RATES", help="False accept rates, separated by commas.")
     ] = "1e-1,1e-2,1e-3,1e-4,1e-5,1e-6",
     skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Skip pairs with a sample that is not there.")
+        bool, typer.Option("--skip-missing", help="Skip pairs with a missing sample.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="The ROC curve: a page (.html) or a plot (.png, .svg).")
@@ -59,7 +59,7 @@ def command(
     from uncollapse.data.pair_lists import read_scored_pairs
 
     scored = None
-    if not options.is_run(source) and pairs is None and columns.label is None:
+    if not options.is_run(source) and pairs is None and not columns.labels:
         scored = read_scored_pairs(source)
     if scored is not None:
         listed: dict[str, Any] = {"same": scored.same, "folds": scored.folds}
@@ -73,7 +73,7 @@ def command(
             result = uc.verification(rows.points, rows.labels, **settings)
             about = f"{rows.title}: all pairs of {len(rows):,} rows"
         else:
-            allowed = "--pairs, or labels: name their column with --label"
+            allowed = "--pairs, or labels: name them with --labels COLUMN or FILE"
             raise InputError(rows.title, f"no labels among {', '.join(rows.held)}", allowed)
         about += f", {metric}"
     say(about)
@@ -167,11 +167,8 @@ def _as_json(result: uc.metrics.VerificationResult) -> dict[str, Any]:
 
 
 def _rates(text: str) -> list[float]:
-    allowed = "numbers between 0 and 1, such as 1e-2,1e-3"
     try:
-        rates = [float(word) for word in text.replace(",", " ").split()]
+        return [float(word) for word in text.replace(",", " ").split()]
     except ValueError:
+        allowed = "numbers between 0 and 1, such as 1e-2,1e-3"
         raise InputError("--far", repr(text), allowed) from None
-    if not rates or not all(0 < rate < 1 for rate in rates):
-        raise InputError("--far", repr(text), allowed)
-    return rates

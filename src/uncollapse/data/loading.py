@@ -42,8 +42,7 @@ def load(
     is square), `channels` and `fit` (`"cover"`, `"contain"`, `"stretch"`), by default as in the
     papers; `cache=False` decodes them at every access. Before that they are cropped to the middle
     share `middle` of height and width (for lfw 0.6, the face). Samples that were left out or
-    converted are in `.report`; with `strict` they are an error. `transform` maps batches to
-    batches.
+    converted are in `.report`; with `strict` they are an error. `transform` changes batches.
 
     >>> data = load("digits", split="test")
     >>> len(data), data.shape, data.split

@@ -139,9 +139,8 @@ class Source:
         labels = self.fine_labels if fine else self.labels
         if labels is None:
             kind = "fine labels" if fine else "labels"
-            options = "--fine-labels FILE" if fine else "--label COLUMN or --labels FILE"
-            given = f"no {kind} among {_listed(self.held)}"
-            raise InputError(self.title, given, f"{kind}; name them with {options}")
+            allowed = f"{kind}; name them with {'a second ' * fine}--labels COLUMN or FILE"
+            raise InputError(self.title, f"no {kind} among {_listed(self.held)}", allowed)
         return labels
 
     def find_rows(self, queries: Sequence[str]) -> Array:
@@ -203,6 +202,7 @@ def open_source(
     *,
     features: str | Sequence[str] = (),
     label: str | None = None,
+    fine_label: str | None = None,
     id: str | None = None,
     ignore: str | Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
@@ -212,19 +212,21 @@ def open_source(
     Tables (csv, parquet) have one column per dimension, or in parquet one list column, and columns
     named label, fine_label, name or path; every other numeric column is a dimension. Doubtful
     columns (text, an id, a number outside a numbered series) are refused: `features` and `ignore`
-    (names, or patterns such as `f*`), `label` and `id` (names) choose columns, or arrays. `columns`
-    are further columns, read like labels; the key is what errors call them: `{"cameras": "cam"}`.
+    (names, or patterns such as `f*`), `label`, `fine_label` and `id` (names) choose columns, or
+    arrays; beside a file of labels, `label` is its column. `columns` are further columns, read like
+    labels; the key is what errors call them: `{"cameras": "cam"}`.
     Raises `DataError`.
     """
     path, others = Path(path), dict(columns or {})
-    choice = _Choice(_several(features), label, id, _several(ignore), others)
+    own = None if labels else label, None if fine_labels else fine_label
+    choice = _Choice(_several(features), *own, id, _several(ignore), others)
     note, complaint = _read_note(path) if path.is_file() else (_Note(), "")
     texts = {role: np.array(words, np.str_) for role, words in note.texts.items()}
-    arrays, held = _read(path, choice if labels is None else replace(choice, label=None), texts)
+    arrays, held = _read(path, choice, texts)
     if labels is not None:
         arrays["labels"] = read_labels(labels, label)
     if fine_labels is not None:
-        arrays["fine_labels"] = read_labels(fine_labels)
+        arrays["fine_labels"] = read_labels(fine_labels, fine_label)
     if "embeddings" not in arrays:
         known = ", ".join(_ROLES["embeddings"])
         raise DataError(f"{path}: none of {known}; it holds {', '.join(arrays) or 'nothing'}")
@@ -255,7 +257,7 @@ def read_labels(path: str | Path, label: str | None = None) -> Array:
         _Choice(label=label).check(list(columns))
         names = [label] if label else [n for n in _ROLES["labels"] if n in columns] or list(columns)
         if not label and len(names) > 1 and names[0] not in _ROLES["labels"]:
-            raise DataError(f"columns {', '.join(names)}: say with --label which holds the labels")
+            raise DataError(f"columns {', '.join(names)}: choose one with --labels FILE:COLUMN")
         values = columns[names[0]]
         return values if path.suffix in ARRAY_FILES else label_values(values, names[0])
 
@@ -363,8 +365,8 @@ def _read(
 
 def _load(path: Path, argument: str) -> dict[str, Any]:
     if path.suffix not in (*ARRAY_FILES, *TABLE_FILES):
-        endings = ", ".join([*ARRAY_FILES, *TABLE_FILES])
-        raise InputError(argument, path.name, f"a file ending in {endings}")
+        allowed = f"a file ending in {', '.join([*ARRAY_FILES, *TABLE_FILES])}"
+        raise InputError(argument, path.name, allowed)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     columns: dict[str, Any] = read_arrays(path) if path.suffix in ARRAY_FILES else read_table(path)
@@ -392,17 +394,18 @@ class _Choice:
 
     features: Sequence[str] = ()
     label: str | None = None
+    fine_label: str | None = None
     id: str | None = None
     ignore: Sequence[str] = ()
     others: Mapping[str, str] = field(default_factory=dict)  # by option: columns beside all these
 
     def check(self, names: Sequence[str]) -> None:
         """Raise `DataError` for a name or a pattern that no column has."""
-        given = [("--features", pattern) for pattern in self.features]
-        given += [("--ignore", pattern) for pattern in self.ignore]
-        given += [(option, n) for option, n in (("--label", self.label), ("--id", self.id)) if n]
+        named = {"--labels": [self.label, self.fine_label], "--id": [self.id]}
+        named["--features"] = [*self.features, *(f"!{pattern}" for pattern in self.ignore)]
+        given = [(option, name) for option in named for name in named[option] if name]
         for option, name in [*given, *self.others.items()]:
-            if not _matching(names, [name]):
+            if not _matching(names, [name.removeprefix("!")]):
                 near, there = did_you_mean(name, names), _listed([repr(n) for n in names])
                 raise DataError(f"{option} {name}: no such column{near}; there is: {there}")
 
@@ -414,6 +417,7 @@ def _by_role(arrays: dict[str, Array], choice: _Choice) -> dict[str, Array]:
     if len(features) > 1:
         raise DataError(f"--features: arrays {', '.join(features)}; choose one")
     chosen = {"embeddings": next(iter(features), None), "labels": choice.label, "names": choice.id}
+    chosen["fine_labels"] = choice.fine_label
     for role, usual in _ROLES.items():
         flat = [n for n in usual if n in arrays and (role != "names" or arrays[n].ndim == 1)]
         name = chosen.get(role) or next(iter(flat), None)
@@ -438,7 +442,7 @@ def _table_arrays(columns: Mapping[str, Sequence[Any]], choice: _Choice) -> dict
     name_columns = [n for n in _ROLES["names"] if n not in lists]  # `text` may hold vectors
     usual = {
         "labels": (choice.label, *_ROLES["labels"]),
-        "fine_labels": _ROLES["fine_labels"],
+        "fine_labels": (choice.fine_label, *_ROLES["fine_labels"]),
         "names": (choice.id, *name_columns),
     }
     roles = {role: next((n for n in names if n in kept), None) for role, names in usual.items()}
@@ -465,7 +469,7 @@ def _table_arrays(columns: Mapping[str, Sequence[Any]], choice: _Choice) -> dict
         name = next(iter(doubts))
         reasons = "; ".join(f"column {name!r} {why}" for name, why in doubts.items())
         raise DataError(
-            f"{reasons}. Leave it out (--ignore {name!r}), use it as labels or names (--label "
+            f"{reasons}. Leave it out (--features '!{name}'), use it as labels or names (--labels "
             f"{name!r}, --id {name!r}), or name the dimensions (--features '{series or 'f'}*')"
         )
     return arrays | ({"embeddings": np.array(list(numbers.values())).T} if numbers else {})

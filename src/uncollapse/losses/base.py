@@ -41,7 +41,7 @@ class Elements(NamedTuple):
 
 
 class DistanceChoice(Choice):
-    """Which distance a loss is of; `"cosine"` normalizes."""
+    """The distance a loss uses; `"cosine"` sets `normalize`."""
 
     def __init__(self) -> None:
         super().__init__("euclidean", "squared", "cosine")
@@ -56,11 +56,11 @@ class DistanceChoice(Choice):
 
 @dataclass(frozen=True)
 class LossInfo:
-    """What others must know of a loss, declared beside it: see `registry`.
+    """What the rest of the package and the tests need to know of a loss: see `registry`.
 
-    `name` is its name in a config. `cases` are the rows of a drift table: a title each, and the
-    settings, where `normalize` is of the rows measured. `gentle` are settings at which differences
-    tell its derivatives. `pml` is PML's name for it, where that is another.
+    `name` is its name in a config. `cases` are the rows of a drift table: a title and the settings
+    of each, where `normalize` applies to the measured rows. `gentle` are settings at which finite
+    differences resolve its derivatives. `pml` is PML's name for it, if it has another.
     """
 
     name: str
@@ -152,7 +152,7 @@ def without_autocast(embeddings: ArrayLike) -> torch.autocast:
 
 
 class _MinerSetting:
-    """The miner, a submodule: torch stores a module itself, and asks here for all else."""
+    """The miner, a submodule: torch stores modules itself and calls this for anything else."""
 
     def __get__(self, loss: nn.Module | None, owner: type) -> Any:
         return self if loss is None else loss._modules.get("miner")
@@ -284,7 +284,7 @@ class Wrapper(Loss):
         """As of any loss."""
         if "miner" in self._modules:  # torch takes a module without asking the property
             name = type(self).__name__
-            raise InputError("miner", f"one set on {name}", "the inner loss's: .inner.miner = …")
+            raise InputError("miner", f"one set on {name}", "that of the loss inside: .inner.miner")
         return super().checked(*args, **kwargs)
 
     def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:
@@ -336,7 +336,7 @@ def attach(
     """A scalar of the rows' dtype, whose backward pass hands `gradient` to the rows.
 
     `gradient` is by the rows as the batch's frame sees them. `plain` is the same loss on the graph,
-    as slow as it may be: it is asked where the gradient's own derivative is wanted.
+    however slow: it is only evaluated for second derivatives.
     """
     given = batch.frame.pull_back(gradient).to(batch.rows.dtype)
     scalar = value.to(batch.rows.dtype)
@@ -346,8 +346,8 @@ def attach(
 def attached(x: Tensor, value: Tensor, slope: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
     """`value`, of which the derivative `slope` by x is known already, on the graph of x.
 
-    The shape of `value` broadcasts to that of x. `plain(x)` is the same on the graph, as slow as it
-    may be: it is asked where the slope's own derivative is wanted.
+    The shape of `value` broadcasts to that of x. `plain(x)` is the same on the graph, however slow:
+    it is only evaluated for second derivatives.
     """
     return _Attached.apply(x, value, slope, plain)  # type: ignore[no-any-return,no-untyped-call]
 

@@ -34,14 +34,14 @@ from uncollapse.distances.tiles import (
     take_apart,
 )
 
-# The rows' losses `[b, 1]`, and their derivatives by both arguments, 0 by what is not there, of the
-# logits of the positives `[b, K]`, `NONE` where there is none, and of log Σ exp of those of the
-# negatives that count `[b, 1]`; the third argument is the largest logit of all negatives.
+# From the logits of the positives `[b, K]`, `NONE` where there is none, log Σ exp of the logits of
+# the negatives that count `[b, 1]`, and the largest logit of all negatives: the rows' losses
+# `[b, 1]`, and their derivatives by the first two arguments, 0 for missing entries.
 Charge = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
-NONE = -1e30  # exponent of what is not there
+NONE = -1e30  # exponent of a missing entry
 SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
-FAR = 1e18  # stands for the distance of what is not a negative
+FAR = 1e18  # stands for the distance to a row that is not a negative
 _TINY = 1e-36  # square roots of exact zeros are slow
 _SMALL = 32  # classes up to this size by differences, larger ones by products
 _ELEMENTS = 1 << 18  # differences held at a time: 2 MB in float64, so they stay in cache
@@ -90,7 +90,7 @@ class ByClass:
 
     @property
     def compiled(self) -> Any:
-        """The compiled kernels, where they may and can be used."""
+        """The compiled kernels, or None where they cannot be used."""
         return self.frame.kernels
 
     @property

@@ -1,4 +1,4 @@
-"""Columns of pairs and triplets, as text datasets have them, in the terms of every other loss."""
+"""Columns of pairs and triplets, as in text datasets, as labelled batches for any loss."""
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ def join_columns(
 
     Row i of `anchors` and of `positives` are a class of their own, number `first + i`; each row of
     `negatives` is one by itself. In this form columns are a labelled batch like any other: for
-    `drift`, `probe`, a monitor or a guard, with the loss in a `ColumnLoss`. Batches that are judged
-    together count on: the next `first` is the largest label and 1.
+    `drift`, `probe`, a monitor or a guard, with the loss in a `ColumnLoss`. For batches that are
+    measured together, continue the numbering: the next `first` is the largest label plus 1.
 
     >>> rows, labels = join_columns([[0.0], [1.0]], [[0.1], [1.1]], [[5.0], [6.0]])
     >>> rows.flatten().tolist(), labels.tolist()
@@ -35,7 +35,7 @@ def join_columns(
 
 
 def split_columns(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Which rows are anchors and which are what they are compared with, of joined columns.
+    """Which rows of joined columns are anchors, and which are compared with them.
 
     The first row of a label that comes again is an anchor; any other row is a positive, or, where
     its label comes once, a negative. Rows may be missing, as long as those left are in order.
@@ -55,8 +55,8 @@ class ColumnLoss(TupleWrapper):
 
     `ColumnLoss(loss)(*join_columns(a, p, n))` is the loss of row i of `a` with positive `p[i]` and
     every other row of `p` and `n` as a negative; with a miner, those of them it chooses. Losses
-    with parameters for each class do not fit, as here a class is a pair. Of references given apart,
-    or tuples without labels, nothing is split.
+    with parameters for each class do not fit, as here a class is a pair. References passed
+    separately, and tuples without labels, are left as they are.
 
     Collapse: as the inner loss.
 
@@ -83,7 +83,7 @@ class ColumnLoss(TupleWrapper):
             return batch, None
         anchors, others = split_columns(batch.labels)
         if not len(anchors) or not len(others):
-            given = f"{len(batch.rows)} rows, {len(anchors)} labels of them twice"
+            given = f"{len(batch.rows)} rows, {len(anchors)} labels that occur twice"
             raise InputError("labels", given, "joined columns: anchor and positive share a label")
         rows, labels, samples = batch.rows, batch.labels, batch.sample_ids
         split = Batch.of(

@@ -155,8 +155,8 @@ class TrimmedLoss(TupleWrapper):
     `MultiSimilarityLoss`, `ProxyNCALoss`. They are listed: an unmined `TripletLoss` takes O(N²K)
     memory here, so give it a miner (EPS trims random triplets: `Miner("random", "random")`).
 
-    EPS found trimming on all tuples of little use against class collapse, and trimming positives
-    the point.
+    EPS found trimming all tuples of little use against class collapse; trimming the positives is
+    what helps.
 
     Collapse: as the inner loss; ties are cut in the order of the tuples.
 
@@ -209,7 +209,7 @@ class IdentityLoss(Wrapper):
     embedding. It sees embeddings as they come, also where the inner loss divides them by their
     norms, and with `neck="batch-norm"` standardised over the batch (Luo et al.'s BNNeck; its
     statistics are the batch's own, its scale is the classifier's), so that the two losses do not
-    dispute the scale. Labels are 0 to `num_classes` - 1, or at most so many names, which are
+    compete over the scale. Labels are 0 to `num_classes` - 1, or at most so many names, which are
     numbered as they first come and saved with the loss.
 
     Needs what the inner loss needs, and labels with tuples too. The cross-entropy is the mean over

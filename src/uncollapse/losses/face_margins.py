@@ -12,7 +12,7 @@ from uncollapse.losses.proxies import Compared, ProxyLoss, softmax_loss
 
 
 def arc_margin(cosine: Tensor, square: Tensor, margin: float) -> Tensor:
-    """cos(θ + m): Deng et al. (3); cos θ - m sin m beyond θ = π - m, so that it goes on falling.
+    """cos(θ + m): Deng et al. (3); cos θ - m sin m beyond θ = π - m, so that it keeps falling.
 
     `square` is the squared chord 2 - 2 cos θ, by which sin θ keeps its digits where θ is small.
 

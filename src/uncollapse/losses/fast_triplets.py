@@ -1,8 +1,8 @@
 """Triplet losses off the graph: value and gradient together, all triplets without a list of them.
 
 For an anchor with positives at d_k and negatives at d_j, a hinge needs only the number of negatives
-nearer than d_k + margin, and for each negative the number of positives it is charged with. That is
-O(N²·min(K, log K)) time beside the N × N products, and O(N·K) memory.
+nearer than d_k + margin, and for each negative the number of positives it exceeds by less than
+that. This takes O(N²·min(K, log K)) time beside the N × N products, and O(N·K) memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from uncollapse.mining.tuples import Triplets
 if TYPE_CHECKING:
     from uncollapse.losses.triplet import TripletLoss
 
-_ALL = Miner("all", "all")  # warns, once, why a batch has no triplet
+_ALL = Miner("all", "all")  # warns once why a batch has no triplet
 _TIE = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # relative error of a distance
 _SMALL_BATCH = 128  # rows; from here on the compiled kernel is used
 _LOOKED_AT = 512  # distances that tell whether rows are coarse
@@ -71,7 +71,7 @@ def _counted(loss: TripletLoss) -> str:
 
 
 def _rule(loss: TripletLoss) -> dict[str, bool] | None:
-    """How to charge all triplets without listing them; None if they must be named."""
+    """How to sum over all triplets without listing them; None if they must be listed."""
     miner = loss.miner
     if loss.reduction == "max":
         return None
@@ -153,11 +153,11 @@ class _Hinge:
         self.push = torch.zeros((), dtype=torch.float64, device=positive.device)
 
     def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
-        """Minus the number of positives each negative of these anchors is charged with."""
+        """Minus the number of active triplets that each negative of these anchors is in."""
         rule = _by_passes if self.positive.shape[1] <= _PASSES else _by_bisection
         low = None if self.low is None else self.low[start:stop]
         weight, self.pull[start:stop] = rule(distance, self.limit[start:stop], low)
-        self.push += dot(weight, distance)  # Σ of the charged distances to negatives
+        self.push += dot(weight, distance)  # Σ d_an over active triplets
         return weight.neg_()
 
     @property
@@ -174,9 +174,9 @@ class _Hinge:
 
 
 def _kink(positive: Tensor) -> float | Tensor:
-    """How near the kink is a tie, as a share: nothing for float32, but for rows on a grid.
+    """Relative distance from the kink that counts as a tie: 0 in float32, except on a grid.
 
-    There most distances occur again and again. No host looks at it.
+    There most distances repeat. Computed without a device synchronisation.
     """
     if positive.dtype == torch.float64:
         return _TIE[torch.float64]

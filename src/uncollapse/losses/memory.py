@@ -53,7 +53,7 @@ _KEPT = ("memory", "memory_labels", "memory_ids", "calls")
 
 
 class CrossBatchMemory(Wrapper):
-    """Another loss, whose rows are compared with the batch and with what earlier batches were.
+    """Another loss, whose rows are compared with the batch and with rows of earlier batches.
 
     The rows of the batch are the anchors. Positives and negatives are mined, by the inner loss's
     own miner, among the `size` newest embeddings: the batch's and, behind them, those kept of
@@ -172,7 +172,7 @@ class CrossBatchMemory(Wrapper):
             raise InputError.conflict("CrossBatchMemory takes no ref_embeddings")
         if batch.labels is None or batch.label_range is None:
             name = None if batch.labels is None else "names"
-            raise InputError("labels", name, "whole numbers: a memory outlives the batch")
+            raise InputError("labels", name, "whole numbers, as the memory outlives the batch")
         self._check_width(batch.rows)
         if self.training and batch.count > self.size:
             raise InputError("size", self.size, f"at least the {batch.count} rows of a batch")
@@ -194,7 +194,7 @@ class CrossBatchMemory(Wrapper):
         )
 
     def _older(self, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """What is kept and still counts: the newest, without older copies of present samples."""
+        """The kept rows that count: the newest, without older copies of samples in the batch."""
         first = max(0, len(self.memory) + len(rows) - self.size)
         kept = self.memory[first:].to(rows).reshape(-1, rows.shape[1])
         labels, kept_ids = (
@@ -206,7 +206,7 @@ class CrossBatchMemory(Wrapper):
         return (kept[~stale], labels[~stale]) if bool(stale.any()) else (kept, labels)
 
     def _tuples(self, joined: Batch, given: Named) -> Named:
-        """None where our miner will choose; else those of another or all, and those given."""
+        """None where our miner will choose; else another miner's, or all, and those given."""
         if given is None and isinstance(self.miner, Miner):
             return None
         named = self.inner.mined(joined)
@@ -236,14 +236,14 @@ def remembers(kind: type[Loss]) -> bool:
 
 
 def memories(loss: object) -> list[CrossBatchMemory]:
-    """All memories in a loss; none in what is no module."""
+    """All memories in a loss; an empty list for anything that is no module."""
     parts = loss.modules() if isinstance(loss, nn.Module) else ()
     return [part for part in parts if isinstance(part, CrossBatchMemory)]
 
 
 @contextmanager
 def reading(loss: object) -> Iterator[None]:
-    """Whatever is asked of a loss inside, its memories enqueue nothing.
+    """Inside this context the memories of a loss enqueue nothing.
 
     >>> from uncollapse.losses.contrastive import ContrastiveLoss
     >>> loss = CrossBatchMemory(ContrastiveLoss(), 8)

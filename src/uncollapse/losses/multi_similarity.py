@@ -26,8 +26,8 @@ class MultiSimilarityLoss(TupleLoss):
     - `Miner("easy", "multi_similarity")`: the EPS form, the nearest positive in place of positive
       hard-mining.
 
-    These two, `"all"` in either place, and no miner, are mined and measured in one go with at most
-    three N × N products; anything else takes several N × N matrices in float64.
+    These two, `"all"` in either place, and no miner, are mined and measured in one pass with at
+    most three N × N products; anything else takes several N × N matrices in float64.
 
     Needs nothing of a batch, but pairs of both kinds to be of use.
 
@@ -79,13 +79,13 @@ class MultiSimilarityLoss(TupleLoss):
         return Elements((positive + negative).to(batch.rows.dtype), pull, row)
 
     def value(self, batch: Batch, tuples: Named) -> Tensor:
-        """The loss of a checked batch, mined and measured in one go where that can be."""
+        """The loss of a checked batch, mined and measured in one pass where possible."""
         rules = self._rules()
         listed = tuples is not None or batch.offset or batch.labels is None
         if rules is None or listed or batch.frame.collapsed:
             return super().value(batch, tuples)
         if self.miner is not None and batch.classes.triplets == 0:
-            self.mined(batch)  # says, once, why
+            self.mined(batch)  # warns once why there is no triplet
         with torch.no_grad():
             classes, unit = ByClass.of(batch), 1 / batch.frame.zoom
             fused = _in_torch if classes.compiled is None else _compiled
@@ -94,7 +94,7 @@ class MultiSimilarityLoss(TupleLoss):
         return attach(batch, *mean, lambda again: TupleLoss.value(self, again, None))
 
     def _rules(self) -> _Rules | None:
-        """How to mine and charge in one go; None if the pairs must be named."""
+        """How to mine and measure in one pass; None if the pairs must be listed."""
         miner = self.miner
         if miner is None:
             return _Rules()
@@ -112,7 +112,7 @@ _POSITIVES = ("all", "easy", _HARD)
 
 
 class _Rules(NamedTuple):
-    """Which pairs count: of the positives, and whether only hard negatives do.
+    """Which positives count, and whether only hard negatives do.
 
     With `both`, an anchor left without a pair of either kind does not count at all, as when its
     pairs come from triplets.

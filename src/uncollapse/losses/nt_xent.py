@@ -26,7 +26,7 @@ _COLD = 0.01  # below this temperature logits need more digits than float32 prod
 
 
 class PairSoftmax(TupleLoss):
-    """A softmax of cosines over a temperature; in one go where all pairs of a batch count."""
+    """A softmax of cosines over a temperature; in one pass where all pairs of a batch count."""
 
     temperature = Number(1e-6)
 
@@ -42,7 +42,7 @@ class PairSoftmax(TupleLoss):
     @staticmethod
     @abstractmethod
     def terms(positives: Tensor) -> Tensor:
-        """What the sum of the losses is over, from the numbers of the rows' positives."""
+        """What the sum of the losses is divided by, from each row's number of positives."""
 
     def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch: value and gradient together, off the graph."""

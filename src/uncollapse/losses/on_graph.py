@@ -8,7 +8,7 @@ from uncollapse.distances import unit_rows, working_dtype
 from uncollapse.distances.frame import Batch, difference_norms, known_distances
 from uncollapse.mining.miner import Miner
 
-_NONE = -1e30  # exponent of what is not there
+_NONE = -1e30  # exponent of a missing entry
 _TINY = 1e-30  # less than the sum of any row with an entry
 
 HARDEST = "hardest-negative"

@@ -16,8 +16,8 @@ def as_pml(module: Loss | Miner) -> nn.Module:
 
     Most of PML takes any module and needs none of this. `DistributedLossWrapper` and
     `DistributedMinerWrapper` ask for the class, `CrossBatchMemory` and `SelfSupervisedLoss` for the
-    name, which for `TripletLoss` is another one there. The module given stays the one that is
-    trained, saved and changed: it is `.wrapped`. Needs pytorch-metric-learning.
+    name, which for `TripletLoss` is another one there. The module itself stays the one that is
+    trained, saved and changed, as `.wrapped`. Needs pytorch-metric-learning.
 
     >>> from uncollapse.losses.triplet import TripletLoss
     >>> as_pml(TripletLoss(margin=0.2, miner=Miner("easy", "hard"))).wrapped.margin
@@ -34,7 +34,7 @@ def as_pml(module: Loss | Miner) -> nn.Module:
 
 @functools.cache
 def _pml_class(name: str, miner: bool) -> type[nn.Module]:
-    """A class of PML's; a copy or a pickle is made anew of what is wrapped."""
+    """A subclass of PML's base class; copies and pickles are rebuilt from what is wrapped."""
     if miner:
         base = import_extra("pytorch_metric_learning.miners", extra="pml").BaseMiner
     else:

@@ -33,7 +33,7 @@ class Compared(NamedTuple):
 
     @property
     def columns(self) -> Tensor:
-        """`[n, per_class]`: where the own proxies are, if the proxies are one dimension."""
+        """`[n, per_class]`: the columns of each sample's own proxies, once they are flattened."""
         _, per_class, classes = self.cosine.shape
         return self.own[:, None] + classes * torch.arange(per_class, device=self.own.device)
 
@@ -104,8 +104,8 @@ class ProxyLoss(TupleLoss):
 def unit_cosines(rows: Tensor, others: Tensor) -> Tensor:
     """Cosines of rows with other rows, on the graph and in their dtype, as 1 - d²/2.
 
-    Rows of length 1 about one centre, which is taken off in float64: gradients, which are sums of
-    differences, keep their digits where rows and others nearly coincide.
+    The unit rows are centred in float64 first, so that gradients, which are sums of differences,
+    keep their digits where rows and others nearly coincide.
 
     >>> unit_cosines(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
     tensor([[1., 0.]])

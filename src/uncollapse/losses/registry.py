@@ -1,4 +1,4 @@
-"""The losses a config can name: each a line here, all else is declared beside the loss itself."""
+"""The losses a config can name: one line each; everything else is declared beside the loss."""
 
 import inspect
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ LOSSES: Mapping[str, type[TupleLoss]] = {
         SpreadLoss,
     )
 }
-_GIVEN = ("miner", "num_classes", "dim", "size", "generator")  # follow from model, data and mining
+_GIVEN = ("miner", "num_classes", "dim", "size", "generator")  # set by model, data and mining
 
 
 def loss_settings(kind: type[TupleLoss]) -> dict[str, inspect.Parameter]:
@@ -79,7 +79,7 @@ def make_loss(
     miner: nn.Module | None = None,
     generator: Generator | None = None,
 ) -> TupleLoss:
-    """The loss, with as much of the training data's sizes as it asks for.
+    """Make a loss, passing the sizes of the training data that it takes.
 
     >>> make_loss(CosFaceLoss, {"sub_centers": 2}, num_classes=5, dim=3).proxies.shape
     torch.Size([5, 2, 3])

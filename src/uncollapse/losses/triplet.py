@@ -171,6 +171,6 @@ class TripletLoss(TupleLoss):
         return super().mined(batch)
 
     def value(self, batch: Batch, tuples: Named) -> Tensor:
-        """The loss of a checked batch, without listing triplets where that can be."""
+        """The loss of a checked batch, without listing triplets where possible."""
         fast = triplet_value(self, batch, tuples)
         return super().value(batch, tuples) if fast is None else fast

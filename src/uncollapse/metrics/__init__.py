@@ -32,6 +32,7 @@ from uncollapse.metrics.collapse import (
     rho_spectrum,
     uniformity,
 )
+from uncollapse.metrics.evaluation import Scores, evaluate_rows
 from uncollapse.metrics.intervals import (
     Interval,
     SeedComparison,
@@ -59,6 +60,7 @@ __all__ = [
     "ReidResult",
     "RetrievalResult",
     "RocCurve",
+    "Scores",
     "SeedComparison",
     "SeedSummary",
     "SuspectLabels",
@@ -71,6 +73,7 @@ __all__ = [
     "compare_seeds",
     "confidence",
     "effective_rank",
+    "evaluate_rows",
     "field_figures",
     "kmeans",
     "lidar",

@@ -170,7 +170,9 @@ def rerank(
     sets = _expanded(_k_reciprocal(lists[:, :whole]), _k_reciprocal(lists[:, :half]))
     v = _weighted(sets, frame, farthest)
     if k2 > 1:
-        v = _neighbour_means(v, lists[:, :k2])
+        # Local query expansion, (11): of each row the mean of v over its list, itself included.
+        near = lists[:, :k2]
+        v = _by_blocks(_members(near) * (1 / near.shape[1]), lambda share: share @ v)
     rows = max(1, min(len(x), budget // (16 * 8 * len(y))))
     return ReRanked(settings, len(y), rows, frame, farthest, v[: len(x)], v[len(x) :].tocsc())
 
@@ -256,11 +258,6 @@ def _weighted(sets: Sparse, frame: Frame, farthest: Array) -> Sparse:
     values /= np.add.reduceat(values, v.indptr[:-1])[owner]
     v.data = values
     return v
-
-
-def _neighbour_means(v: Sparse, lists: Array) -> Sparse:
-    """Local query expansion, (11): the mean of v over each row's list, itself included."""
-    return _by_blocks(_members(lists) * (1 / lists.shape[1]), lambda share: share @ v)
 
 
 def _min_sums(asking: Sparse, columns: Sparse) -> Array:

@@ -78,7 +78,7 @@ class AnchorBlock:
 
     @cached_property
     def every(self) -> Tensor:
-        """Row numbers of the block; `rows is block.every` says that nothing is to be gathered."""
+        """Row numbers of the block; `rows is block.every` means that nothing needs gathering."""
         return torch.arange(len(self.anchors), device=self.anchors.device)
 
     def hidden(self) -> Tensor:
@@ -131,7 +131,7 @@ class BlockDistances:
 
     @cached_property
     def error(self) -> Tensor:
-        """`[b, 1]`: what bounds the error of a product of these anchors with any candidate."""
+        """`[b, 1]`: a bound on the error of a product of these anchors with any candidate."""
         band = self.frame.band
         return (band[self.block.at] + band.amax())[:, None]
 

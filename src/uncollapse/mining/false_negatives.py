@@ -19,7 +19,7 @@ from uncollapse.mining.random import kth_smallest
 
 __all__ = ["FalseNegatives", "agreed_labels", "without_suspects"]
 
-# Of each rule the least value, whether it is allowed itself, and what no value reaches.
+# For each rule its lower limit, whether that is allowed itself, and its exclusive upper limit.
 _RULES = {
     "absolute": (0.0, False, math.inf),
     "relative": (0.0, False, math.inf),
@@ -40,13 +40,13 @@ class FalseNegatives:
       of similarities; its `relative_margin` of 0.05 leaves out what has 0.95 of the similarity.
     - `quantile`: the nearest of this share of an anchor's negatives, rounded down. Needs no scale
       and never empties a batch.
-    - `agreement`: those of whose own `neighbours` nearest rows of the batch (or of the references)
-      more than this share have the anchor's label. The only rule that looks at labels: a hard
+    - `agreement`: those whose own `neighbours` nearest rows of the batch (or of the references)
+      have the anchor's label more often than this share. The only rule that looks at labels: a hard
       negative amid its own class stays. Needs classes of more than `neighbours` / 2 samples in a
       batch.
 
-    What several rules name is their union. The rules come before a `pool` is drawn. An anchor to
-    which no negative is left has no triplet. Distances are those of the embeddings as given.
+    Several rules leave out the union of what each names. The rules come before a `pool` is drawn.
+    An anchor with no negative left has no triplet. Distances are those of the embeddings as given.
 
     >>> FalseNegatives(quantile=0.05)
     FalseNegatives(quantile=0.05)

@@ -105,7 +105,7 @@ class Miner(SeededModule):
             generator state and input give the same triplets, on any number of threads.
         fallback: for an empty semi-hard window: `"nearest-outside"`: the nearest negative beyond
             the positive, whatever the margin, and no triplet where there is none (as in PML);
-            `"farthest"`: as before, but the farthest negative where there is none (TensorFlow
+            `"farthest"`: the same, but the farthest negative where there is none (TensorFlow
             Addons; drift > 0 there); `"skip"`: no triplet, so the window is strict (FaceNet).
         cutoffs: for `distance`; 0.5 and 1.4 are the paper's.
         keep: which of the triplets are given back: `"all"`; `"violating"`: d_an < d_ap + margin;

@@ -77,7 +77,7 @@ def draw_pool(
 
     Where it has fewer, all of them. `hidden` `[b, N]` marks what is no negative. The number of
     positives is most·(positives)/(all others), rounded up or down at random so that it is that on
-    average; then at least one positive and one negative are kept. Which ones, is uniform.
+    average; then at least one positive and one negative are kept. Which ones is uniform.
     """
     device = own.device
     positives, negatives = real.sum(dim=1), (~hidden).sum(dim=1)

@@ -106,7 +106,8 @@ def checked_tuples(
 ) -> Triplets | Pairs:
     """Tuples as they were given, on the device, or an `InputError` that says what is wrong.
 
-    There are so many rows that may be anchors, and so many that may be positives and negatives.
+    `anchors` and `candidates` are the numbers of rows that may be anchors, and positives or
+    negatives.
     """
     try:
         given = [torch.as_tensor(index, device=device) for index in tuples]

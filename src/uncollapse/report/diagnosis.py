@@ -17,7 +17,7 @@ from uncollapse.charts import Chart, bars, scatter
 from uncollapse.health.advice import RunSettings, advise
 from uncollapse.health.figures import measure, with_modes
 from uncollapse.health.verdict import Health, Reference, Thresholds, cosine_text
-from uncollapse.metrics import clustering, retrieval
+from uncollapse.metrics import evaluate_rows
 from uncollapse.metrics.collapse import spectrum
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
@@ -195,14 +195,12 @@ def score(embeddings: Array, labels: Array) -> dict[str, float]:
     >>> score(rows, np.array([0, 0, 1, 1]))["R@1"]
     1.0
     """
-    ranked = retrieval(embeddings, labels, ks=(1, 2, 4, 8), progress=False)
-    values = {f"R@{k}": v for k, v in ranked.recall.items()} | {"MAP@R": ranked.map_at_r}
-    classes = len(np.unique(labels))
-    for name, times in (("NMI", 1), ("NMI+", MULTIPLIER)):
-        if 1 < classes * times <= len(embeddings) // 2:
-            result = clustering(embeddings, labels, multiplier=times)
-            values[name] = float(result.nmi)
-    return values
+    classes, most = len(np.unique(labels)), len(embeddings) // 2
+    times = [many for many in (1, MULTIPLIER) if 1 < classes * many <= most]
+    values = evaluate_rows(embeddings, labels, clusters=times, progress=False).values
+    titles = {name: name.replace("recall@", "R@") for name in values if name.startswith("recall@")}
+    titles |= {name: name.upper() for name in ("map@r", "nmi", "nmi+") if name in values}
+    return {title: values[name] for name, title in titles.items()}
 
 
 def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:

@@ -1,4 +1,4 @@
-"""A linter for batches: what mining will lack, and the chance of a positive alike (EPS §5.2.3)."""
+"""A linter for batches: what mining will lack, chance of a positive of one's mode (EPS §5.2.3)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["BatchReport", "check_batches", "mode_chance"]
 class BatchReport:
     """What `check_batches` found; prints as a table. Shares are of all anchors of all batches.
 
-    `mode_share` is how often an anchor's positives hold one of its own fine label, of the anchors
-    that have positives: EPS Fig. 3b's probability. None without fine labels.
+    `mode_share` is the share of anchors, of those with positives, that have one of their own fine
+    label among them: EPS Fig. 3b's probability. None without fine labels.
     """
 
     batches: int
@@ -37,7 +37,7 @@ class BatchReport:
 
     @property
     def problems(self) -> list[str]:
-        """What will hurt, in words; empty when nothing does."""
+        """The problems, in words; empty if there are none."""
         of_batches = f"of {self.batches} batches"
         mode_share = 1.0 if self.mode_share is None else self.mode_share
         problems = {
@@ -179,7 +179,7 @@ def _draw(sampler: Iterable[Sequence[int]], n: int) -> Iterator[Array]:
         before = left
         for rows in sampler:
             if np.ndim(rows) != 1:
-                given = f"{rows!r}, not a list, in it"
+                given = f"one that gives {rows!r}, not a list"
                 raise InputError("sampler", given, "a batch sampler: lists of row numbers")
             if len(rows):
                 yield np.asarray(rows, np.int64)

@@ -27,7 +27,7 @@ class SeededBatches(BatchSampler):
 
     It gives whole batches: `DataLoader(data, batch_sampler=sampler)`. As `sampler=` it would be
     taken for one of single rows, and raises; the trainers of pytorch-metric-learning, which have no
-    other argument, see that it is a batch sampler and leave their `batch_size` aside.
+    other argument, see that it is a batch sampler and ignore their `batch_size`.
     """
 
     def __init__(self, seed: int, batches: int, rank: int, world_size: int) -> None:
@@ -76,10 +76,10 @@ class SeededBatches(BatchSampler):
         self._over = False
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
-        """Where to go on: the epoch and the number of its batches that are done.
+        """Where to continue: the epoch and the number of its batches that are done.
 
         A DataLoader with workers asks for batches before they are trained on. Pass the number of
-        this epoch's batches you have really `consumed`; without it, all that were asked for count.
+        this epoch's batches you have really `consumed`; without it, all batches asked for count.
         """
         done = self._given if consumed is None else check_int("consumed", consumed, 0)
         if done > self.batches:
@@ -87,7 +87,7 @@ class SeededBatches(BatchSampler):
         return {"epoch": self.epoch, "done": done, "settings": self.settings()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken: the next iteration gives the rest of that epoch."""
+        """Continue where `state` was taken: the next iteration gives the rest of that epoch."""
         own = self.settings()
         for key, value in state["settings"].items():
             if own.get(key) != value:
@@ -127,8 +127,8 @@ class PKSampler(SeededBatches):
         p: classes in a batch; a multiple of `world_size`, so that each rank gets whole classes.
         k: samples of each.
         seed: decides every batch, together with the epoch.
-        batches: batches in an epoch; by default as many as it takes to show as many samples as
-            there are.
+        batches: batches in an epoch; by default enough to draw as many samples as the dataset
+            has.
         rank: this process's number, for training in several.
         world_size: the number of processes.
         short: what to do with classes of fewer than k samples: `"repeat"`: all of them, again and

@@ -22,8 +22,7 @@ from uncollapse.data.listing import ImageRef, is_image
 from uncollapse.data.pair_lists import PairList, match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
 from uncollapse.data.sources import Source
-from uncollapse.metrics import ReRanking, clustering, reid, retrieval, verification
-from uncollapse.metrics.clusters import fitting_multiplier
+from uncollapse.metrics import ReRanking, evaluate_rows, verification
 from uncollapse.metrics.re_identification import searching_rows
 from uncollapse.training.assemble import evaluation_transform, load_eval_data, size_pair
 from uncollapse.training.config import Config
@@ -141,12 +140,11 @@ def scores_of(
 ) -> dict[str, float]:
     """Each row against all others: Recall@k, MAP@R and, if asked, NMI; by fine labels as well.
 
-    The one evaluator of embeddings with labels, behind training, commands, pages and papers. Keys
-    are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels. `nmi` is of
-    k-means with a cluster for each class; with `multiplier` above 1, `nmi+` is of that many times
-    the clusters (EPS Table 2), though at most one for every two samples. Of several ranks, each
-    with all embeddings, rank 0 does the work and all get the result. Raises `NotFiniteError` for
-    embeddings of a network that has diverged.
+    Keys are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels, from the
+    one evaluator, `metrics.evaluate_rows`. `nmi` is of k-means with a cluster for each class; with
+    `multiplier` above 1, `nmi+` is of that many times the clusters (EPS Table 2), though at most
+    one for every two samples. Of several ranks, each with all embeddings, rank 0 does the work and
+    all get the result. Raises `NotFiniteError` for embeddings of a network that has diverged.
 
     >>> scores_of([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1], ks=[1])
     {'recall@1': 1.0, 'map@r': 1.0}
@@ -163,10 +161,11 @@ def scores_of(
 
 
 def _scores(z: Tensor, labels: Tensor, ks: Sequence[int], multiplier: int) -> dict[str, float]:
-    """`recall@k` and `map@r`; with a multiplier NMI as well."""
-    by_name = retrieval(z, labels, ks=ks, progress=False).to_dict()
-    scores = {name: float(by_name[name]) for name in (*(f"recall@{k}" for k in ks), "map@r")}
-    return scores | (_clusters(z, labels, multiplier) if multiplier else {})
+    """`recall@k` and `map@r`, unless `ks` is empty; with a multiplier NMI as well."""
+    clusters = sorted({1, multiplier}) if multiplier else ()
+    values = evaluate_rows(z, labels, ks=ks, clusters=clusters, progress=False).values
+    names = {*(f"recall@{k}" for k in ks), "map@r", "nmi", "nmi+"}
+    return {name: value for name, value in values.items() if name in names}
 
 
 def evaluate(
@@ -217,7 +216,7 @@ def _search(
     if rerank is not None:
         scores |= ranks.on_first(partial(judged, rerank=rerank))
     if settings.clustering:
-        scores |= ranks.on_first(partial(_clusters, z, queries.labels, settings.multiplier))
+        scores |= ranks.on_first(partial(_scores, z, queries.labels, (), settings.multiplier))
     if queries.fine_labels is not None:  # of the queries among themselves
         fine = scores_of(z, queries.fine_labels, **_asked(settings), ranks=ranks)
         scores |= {f"fine/{name}": value for name, value in fine.items()}
@@ -232,14 +231,6 @@ def _check_finite(z: Tensor) -> None:
             "infinite. Train again with a lower optimizer.lr, with optimizer.clip = 1.0 or "
             "guard.action = 'rescue'"
         )
-
-
-def _clusters(z: Tensor, labels: Tensor, multiplier: int) -> dict[str, float]:
-    """`nmi` and, with a multiplier above 1, `nmi+`."""
-    times = {"nmi": 1}
-    if multiplier > 1:
-        times["nmi+"] = fitting_multiplier(labels, multiplier)
-    return {name: float(clustering(z, labels, multiplier=many).nmi) for name, many in times.items()}
 
 
 def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
@@ -334,20 +325,19 @@ class GallerySearch:
         """
         (ids, there), sides = self._ids, self.sides
         cameras, cameras_there = self._cameras
-        result = reid(
+        values = evaluate_rows(
             queries,
             ids[sides.queries.numpy()],
-            cameras[sides.queries],
             gallery,
             there[sides.gallery.numpy()],
-            cameras_there[sides.gallery],
+            cameras=(cameras[sides.queries], cameras_there[sides.gallery]),
             ks=sorted({*_KS, *ks}),
             rerank=rerank,
-        )
+        ).values
         prefix = "" if rerank is None else RERANKED
-        named = {f"recall@{k}": value for k, value in result.cmc.items()}
-        named |= {"mAP": result.map, "mINP": result.minp}
-        return {prefix + name: float(v) for name, v in named.items() if math.isfinite(v)}
+        order = sorted(values, key=lambda name: not name.startswith("cmc@"))  # recall comes first
+        named = {name.replace("cmc@", "recall@"): values[name] for name in order}
+        return {prefix + name: v for name, v in named.items() if math.isfinite(v)}
 
     def describe(self) -> str:
         """What is searched, in a sentence."""

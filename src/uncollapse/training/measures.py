@@ -63,7 +63,7 @@ class NotMeasuredError(RuntimeError):
     """A run folder without the measures asked for; the message says how to take them."""
 
     def __init__(self, folder: Path, what: str) -> None:
-        advice = "uncollapse evaluate RUN --measure takes them from its dataset and checkpoint"
+        advice = "uncollapse report RUN --measure takes them from its dataset and checkpoint"
         super().__init__(f"{folder} has no {what}; {advice}")
 
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from uncollapse._base.files import read_json, read_toml, write_json
 from uncollapse.data import LabelledImages
-from uncollapse.metrics import clustering, compare_seeds
-from uncollapse.metrics.clusters import fitting_multiplier
+from uncollapse.metrics import compare_seeds, evaluate_rows
 from uncollapse.papers.comparison import Claim, Score, spread
 from uncollapse.papers.study import Cells, Trained, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
@@ -128,8 +127,8 @@ def _scores(z: Tensor, data: LabelledImages, columns: Sequence[Column]) -> dict[
     for column in columns:
         if column.k is None:
             labels = (data.by_fine_labels() if column.fine else data).labels
-            times = fitting_multiplier(labels, column.clusters)
-            scores[column.name] = clustering(z, labels, multiplier=times, restarts=1).nmi
+            judged = evaluate_rows(z, labels, ks=(), clusters=[column.clusters], restarts=1)
+            (scores[column.name],) = judged.values.values()
     return scores
 
 

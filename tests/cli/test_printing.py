@@ -1,31 +1,37 @@
 """What commands print fits the terminal: no table loses a word, a number or its last column."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from uncollapse._base.table import Table
-from uncollapse.cli.datasets import survey_table
+from uncollapse.cli.datasets import copy_lines, survey_table
 from uncollapse.cli.forecast import forecast_tables, race_table
 from uncollapse.cli.printing import ScoreLine, line_table, say, split_tables
 from uncollapse.cli.reproduce import listing_table, show_page
 from uncollapse.cli.search import neighbour_table
 from uncollapse.cli.sweep import _table as plan_table
+from uncollapse.data import check as check_copy
 from uncollapse.data import survey
 from uncollapse.health.race import Race, RaceScore
 from uncollapse.health.strategy import Strategy
 from uncollapse.metrics import Interval
 from uncollapse.papers import Page
 from uncollapse.papers.comparison import Claim, Comparison, Score
+from uncollapse.papers.items import Recorded
 from uncollapse.sweep.grid import Plan
 from uncollapse.training import parse_config
 from uncollapse.training.predictions import Entrant, RaceResult, forecast_run
 
 WIDTHS = (60, 80, 120)
 FRAME = str.maketrans(dict.fromkeys("│┃├┤┌┐└┘─━┏┓┗┛┡┩╇┳┻┼┴┬", " "))
+
+
+@pytest.fixture(params=WIDTHS)
+def width(request):
+    return request.param
 
 
 def shown(width, *things, page=None):
@@ -44,18 +50,17 @@ def check(text, width, words):
     assert set(words) <= seen, set(words) - seen
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_forecasts_show_the_risk_and_every_strategy(width):
+@pytest.mark.slow
+def test_forecasts_show_the_risk_and_every_strategy():
     config = parse_config({"data": {"name": "digits"}, "model": {"backbone": "linear"}})
-    found = forecast_run(config, [2, 10], [2, 16], None, c=2.0, probe_steps=10)
-    text = shown(width, *forecast_tables(found, alternatives=True))
-    names = [str(cell.strategy) for cell in found.alternatives]
-    words = {word for name in names for word in name.split()}
-    check(text, width, {"P", "K", "dim", "drift", "modes", "left", "risk", *words})
-    assert {cell.risk for cell in found.cells} <= set(text.translate(FRAME).split())
+    forecast = forecast_run(config, [2, 10], [2, 16], None, c=2.0, probe_steps=10)
+    words = {word for cell in forecast.alternatives for word in str(cell.strategy).split()}
+    words |= {cell.risk for cell in forecast.cells}
+    for width in WIDTHS:
+        text = shown(width, *forecast_tables(forecast, alternatives=True))
+        check(text, width, {"P", "K", "dim", "drift", "modes", "left", "risk", *words})
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_races_name_their_split_and_every_result(width):
     own, other = Strategy("hard", "hard"), Strategy("inside", "semihard", scale_free=True)
     race = Race((RaceScore(str(other), 120, 0.987),), str(other), 128, 58.0)
@@ -67,7 +72,6 @@ def test_races_name_their_split_and_every_result(width):
     check(text, width, {"train", "R@1", "98.7%", "wins", "shrinks", "scale-free", "+0.704"})
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_scores_show_every_metric_of_every_split(width):
     names = [*(f"recall@{k}" for k in (1, 2, 4, 8, 16, 32, 100)), "map@r", "nmi", "nmi+"]
     splits = ("validation", "validation/fine", "test")
@@ -78,7 +82,6 @@ def test_scores_show_every_metric_of_every_split(width):
     assert text.count("100.00") == 2 * len(splits) * len(names)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_figures_of_files_show_their_intervals_and_what_they_are_over(width):
     over = "30,000 of 120,053 queries, less 1,234 without a match"
     interval = Interval(1.0, 0.99, 1.0, 0.95, 1000, 30_000, "percentile")
@@ -90,7 +93,6 @@ def test_figures_of_files_show_their_intervals_and_what_they_are_over(width):
     check(shown(width, line_table(lines, threshold="threshold")), width, words)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_neighbours_with_long_names_keep_their_label_and_distance(width):
     name = "photographs/of/some-people/" + "a_long_file_name_" * 3 + ".jpg"
     entry = {"query": name, "neighbour": name, "label": "a_label"}
@@ -102,20 +104,15 @@ def test_neighbours_with_long_names_keep_their_label_and_distance(width):
     check(text, width, {"rank", "label", "distance", "✓", "✗", "0.1235", "123.5", "a_label"})
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_the_datasets_and_the_items_keep_every_word(width):
-    entries = list(survey())
-    words = {word for one in entries for word in (one.info.name, *one.info.title.split())}
-    check(shown(width, survey_table(entries)), width, words)
+    copies = list(survey())
+    words = {word for copy in copies for word in (copy.info.name, *copy.info.title.split())}
+    check(shown(width, survey_table(copies)), width, words)
     table = listing_table()
-    check(
-        shown(width, table),
-        width,
-        {w for line in table.lines for cell in line for w in cell.text.split()},
-    )
+    words = {word for line in table.lines for cell in line for word in cell.text.split()}
+    check(shown(width, table), width, words)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_a_reproduced_table_keeps_its_numbers_and_verdicts_whole(width):
     metrics = [f"{kind} digits R@{k}" for kind in ("train", "test") for k in (1, 5, 10)]
     scores = [
@@ -132,7 +129,6 @@ def test_a_reproduced_table_keeps_its_numbers_and_verdicts_whole(width):
     assert text.count("NO (0 of 2 seeds)") == 6
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_a_table_of_sentences_folds_between_words(width):
     sentence = "the isometric approximation theorem holds for separated classes " * 3
     table = Table(["claim", "verdict", "why"], [[sentence, "true if", sentence]] * 2, verdict=1)
@@ -141,7 +137,6 @@ def test_a_table_of_sentences_folds_between_words(width):
     assert text.count("true if") == 2
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 def test_the_plan_of_a_sweep_says_why_its_time_is_not_known(width):
     why = "the smallest run failed: " + "out of memory " * 8
     plan = Plan(9, 1, 1, 8, 2, None, 1_500_000_000, why)
@@ -158,3 +153,80 @@ def test_lines_wrap_between_words_on_a_terminal_alone():
         assert text in lines
         assert (len(lines) > 2) is terminal
         assert all(word in " ".join(lines).split() for word in text.split())
+
+
+# Datasets
+
+
+def test_a_copy_is_printed_with_its_splits_and_the_official_counts(tmp_path, monkeypatch):
+    base = tmp_path / "market1501"
+    for name in ("bounding_box_train/0002_c1s1_000451_03.jpg", "query/0003_c1s6_015971_00.jpg"):
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((32, 64), 50).save(base / name)
+    text = shown(200, copy_lines(check_copy("market1501", base)))
+    for part in (
+        "zheng-lab.cecs.anu.edu.au",
+        "bounding_box_train/0002_c1s1_000451_03.jpg",
+        f"found in {base}",
+        "1 images, 1 classes (official: 12,936 images, 751 classes)",
+        "no folder bounding_box_test",
+        "not complete",
+    ):
+        assert part in text, part
+    monkeypatch.setenv("UNCOLLAPSE_DATA", str(tmp_path))
+    text = " ".join(shown(120, survey_table(survey())).split())
+    assert "(official: 12,936" in text
+    assert "not found" in text
+
+
+def test_every_dataset_says_where_it_is_from_and_what_it_looks_like(monkeypatch, cli):
+    monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
+    for copy in survey():
+        info, text = copy.info, " ".join(shown(120, copy_lines(copy)).split())
+        for field in (info.title, info.licence, info.layout.splitlines()[0]):
+            assert " ".join(field.split()) in text
+    assert "no folder given" in shown(120, copy_lines(check_copy("cub200")))
+    assert "complete" in cli("datasets", "digits", "--strict").out.splitlines()
+    cli("datasets", "cub200", "--strict", code=2)
+    assert "digits" in cli("datasets").out
+
+
+# Pages of the papers' items
+
+
+def printed(page, **options):
+    console = Console(file=io.StringIO(), width=120, **options)
+    show_page(console, page)
+    return console.file.getvalue()
+
+
+def test_a_page_is_printed_whole_and_brackets_are_text():
+    verdicts = Table(["what", "reproduced?"], [["loss [a|b]", "NO"], ["c", "yes"]], verdict=1)
+    scores = Table(["method", "R@1"], [["a", "1.0"]], title="A part", strong=[0], notes=["M [it]."])
+    text = printed(Page("The title", [verdicts, scores], {"seeds": "0, 1"}, ["A note [x]."]))
+    parts = ("The title", "loss [a|b]", "NO", "A part", "M [it].", "seeds: 0, 1", "A note [x].")
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def test_a_miss_is_red_and_what_holds_is_green():
+    rows = [["NO (0 of 2 seeds)"], ["yes"], ["true if"], ["not judged"]]
+    page = Page("", [Table(["v"], rows, verdict=0)])
+    text = printed(page, color_system="standard", force_terminal=True)
+    for colour, words in (("1;31", "NO (0 of 2 seeds)"), ("32", "yes"), ("33", "true if")):
+        assert f"\x1b[{colour}m{words}" in text
+    assert "not judged" in text
+
+
+def test_the_listing_says_time_data_and_whether_it_was_real(monkeypatch):
+    line = next(x for x in shown(200, listing_table()).splitlines() if x.startswith("table3"))
+    assert "seconds" in line
+    assert "hours, GPU" in line
+    rows = {
+        "table5": Recorded("table5", "laptop", 5100.0, "Omniglot, no CUB-200-2011", "part", *"3xd"),
+        "fig4": Recorded("fig4", "laptop", 2.8, "", "", "", "", "d"),
+    }
+    monkeypatch.setattr("uncollapse.papers.read_recorded", lambda: rows)
+    cells = {line[0].text: [cell.text for cell in line[3:7]] for line in listing_table().lines}
+    assert cells["table5"] == ["laptop", "85 min", "Omniglot, no CUB-200-2011", "part"]
+    assert cells["fig4"] == ["laptop", "2.8 s", "none", "–"]
