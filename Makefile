@@ -94,4 +94,4 @@ release-check: $(CORE) ## build sdist and wheel, install the wheel elsewhere, ru
 	$(BIN)/python tools/release_check.py
 
 clean:          ## remove what the commands above made
-	rm -rf $(VENV) $(VENV)-oldest site out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(VENV)-oldest .canonical site out dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
