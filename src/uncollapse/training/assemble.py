@@ -7,21 +7,23 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from uncollapse import backbones, data
+from uncollapse import backbones, data, losses
 from uncollapse._base.check import InputError
 from uncollapse.backbones import BACKBONES, SCALES_ITSELF, Embedder, Front
 from uncollapse.data import LabelledImages, augment, describe, with_features
 from uncollapse.data.augment import Compose
 from uncollapse.health import RunSettings
 from uncollapse.losses import Loss
+from uncollapse.losses.registry import make_loss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
-from uncollapse.training.sections import DataConfig, TrainingSize
+from uncollapse.training.sections import DataConfig
 
 __all__ = ["build_loss", "build_model", "load_data", "load_eval_data", "trains_on_texts"]
 
@@ -198,14 +200,34 @@ def build_model(config: Config, shape: Iterable[int]) -> Embedder:
 
 
 def build_loss(config: Config, train: LabelledImages) -> Loss:
-    """The loss with its miner; parameters such as proxies are sized by the training data."""
-    model, memory = config.model, config.loss.memory
+    """The loss with its miner; parameters such as proxies are sized by the training data.
+
+    Trimmed, with a memory, a classifier and a regulariser, as `[loss]` says.
+    """
+    c, batch, dim = config.loss, config.batch.samples, config.model.dim
+    if c.memory is not None and c.memory.size < batch:
+        allowed = f"at least the {batch} samples of a batch"
+        raise InputError("loss.memory.size", c.memory.size, allowed)
     generator = seeded(config, "loss")
-    size = TrainingSize(len(train.classes), len(train), model.dim, generator, model.normalize)
-    if memory is not None and memory.size < config.batch.samples:
-        allowed = f"at least the {config.batch.samples} samples of a batch"
-        raise InputError("loss.memory.size", memory.size, allowed)
-    return config.loss.build(_build_miner(config), size)
+    sizes = dict[str, Any](num_classes=len(train.classes), dim=dim, generator=generator)
+    mined = make_loss(c.kind, c.settings, samples=len(train), miner=_build_miner(config), **sizes)
+    if c.trim is not None:
+        mined = losses.TrimmedLoss(mined, fraction=c.trim, on=c.trim_on)
+    loss: Loss = mined
+    if c.memory is not None:
+        loss = losses.CrossBatchMemory(mined, **c.memory.model_dump())
+    if c.identity is not None:
+        loss = losses.IdentityLoss(loss, **sizes, **c.identity.model_dump())
+    if c.regularizer is None:
+        return loss
+    unit = c.normalizes or config.model.normalize
+    kinds: dict[str, Callable[[], Loss]] = {
+        "variance-covariance": partial(losses.VarianceCovarianceLoss, normalize=unit),
+        "coding-rate": losses.CodingRateLoss,  # always of directions, as published
+        "sigreg": partial(losses.SIGRegLoss, normalize=unit, generator=generator),
+    }
+    other = kinds[c.regularizer.name]()
+    return losses.MultipleLosses([loss, other], weights=[1.0, c.regularizer.weight])
 
 
 def run_settings(config: Config) -> RunSettings:

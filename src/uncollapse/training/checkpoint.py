@@ -70,15 +70,14 @@ class Checkpoint:
 
     def check_tensors(self, wanted: Mapping[str, Tensor]) -> None:
         """Raise `CheckpointError` unless names and shapes are those of the network."""
-        for name in {**wanted, **self.weights}:
-            saved, expected = (
-                list(tensors[name].shape) if name in tensors else None
-                for tensors in (self.weights, wanted)
-            )
-            if saved != expected:
-                what = f"{name} is {saved or 'missing'}, and should be {expected or 'missing'}"
-                of_step = f"the checkpoint of step {self.step}"
-                raise CheckpointError(f"{of_step} is of another network: {what}")
+        saved = {name: list(tensor.shape) for name, tensor in self.weights.items()}
+        shapes = {name: list(tensor.shape) for name, tensor in wanted.items()}
+        for name in {**shapes, **saved}:
+            if saved.get(name) != shapes.get(name):
+                raise CheckpointError(
+                    f"the checkpoint of step {self.step} is of another network: {name} is "
+                    f"{saved.get(name) or 'missing'}, and should be {shapes.get(name) or 'missing'}"
+                )
 
 
 @dataclass(frozen=True)

@@ -65,14 +65,14 @@ class Ranks:
         start = sum(counts[: self.rank])
         return slice(start, start + counts[self.rank])
 
+    def all_values(self, value: int) -> list[int]:
+        """The `value` of each rank, a count or a checksum, in order of rank."""
+        own = torch.tensor([value])
+        return gather(own, self, counts=[1] * self.size).tolist()
+
     def any(self, flag: bool) -> bool:
-        """Whether it is so on any rank."""
-        if self.size == 1:
-            return flag
-        total = torch.tensor([float(flag)], dtype=torch.float64)
-        with together(self):
-            distributed.all_reduce(total)
-        return float(total) > 0
+        """Whether `flag` is set on any rank."""
+        return any(self.all_values(int(flag)))
 
     def on_first(self, work: Callable[[], T]) -> T:
         """What `work` gives on rank 0, on every rank; a failure there is one everywhere."""
@@ -93,12 +93,6 @@ class Ranks:
             raise FirstRankError(f"rank 0 failed: {outcome[1]}")
         return outcome[0]  # type: ignore[no-any-return]
 
-    def agree(self, what: str, value: int) -> None:
-        """Raise if `value`, a checksum say, is not the same on all ranks."""
-        values = gather(torch.tensor([value]), self, counts=[1] * self.size)
-        if len(set(values.tolist())) > 1:
-            raise LostRankError(f"the ranks have drifted apart: their {what} differ")
-
 
 ALONE = Ranks()
 
@@ -111,12 +105,12 @@ def join(device: torch.device, timeout: float = 1800.0) -> Iterator[Ranks]:
     tensors on the CPU and nccl for CUDA, and ended at the end. `timeout` is how many seconds a rank
     waits for one that hangs; one that dies is noticed at once.
     """
-    if not distributed.is_available() or not (
-        distributed.is_initialized() or _started_by_torchrun()
-    ):
+    made = _started_by_torchrun()
+    if distributed.is_available() and distributed.is_initialized():
+        made = False
+    elif not made:
         yield ALONE
         return
-    made = not distributed.is_initialized()
     if str(device) not in ("cpu", "cuda"):
         raise InputError("train.device", repr(str(device)), "cpu or cuda for several ranks")
     if device.type == "cuda":  # each rank of a machine its own
@@ -181,7 +175,7 @@ def gather(
     if ranks.size == 1:
         return x
     if counts is None:
-        counts = _all_gather(torch.tensor([len(x)]), [1] * ranks.size, ranks).tolist()
+        counts = ranks.all_values(len(x))
     return _Gather.apply(x, list(counts), ranks, adjoint)  # type: ignore[no-any-return,no-untyped-call]
 
 
@@ -287,23 +281,20 @@ class SharedBatchNorm(_BatchNorm):
         total = counts.sum()
         mean = (means * counts).sum(0) / total
         squares = (spreads + counts * (means - mean).square()).sum(0)
-        self._remember(mean.detach(), squares.detach() / (total.detach() - 1).clamp(min=1))
+        if self.running_mean is not None and self.running_var is not None:
+            assert self.num_batches_tracked is not None  # kept where the others are
+            self.num_batches_tracked.add_(1)
+            seen = float(self.num_batches_tracked)
+            factor = 1.0 / seen if self.momentum is None else self.momentum
+            variance = squares.detach() / (total.detach() - 1).clamp(min=1)
+            self.running_mean.lerp_(mean.detach().to(self.running_mean), factor)
+            self.running_var.lerp_(variance.to(self.running_var), factor)
         scale = torch.rsqrt(squares / total + self.eps)
         if self.affine:
             scale = scale * self.weight
         shift = (self.bias if self.affine else 0.0) - mean * scale
         shape = [1, -1] + [1] * (x.ndim - 2)
         return torch.addcmul(shift.view(shape), x, scale.view(shape)).to(input.dtype)
-
-    def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        if self.running_mean is None or self.running_var is None:
-            return
-        assert self.num_batches_tracked is not None  # kept where the others are
-        self.num_batches_tracked.add_(1)
-        count = float(self.num_batches_tracked)
-        factor = 1.0 / count if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean.to(self.running_mean), factor)
-        self.running_var.lerp_(variance.to(self.running_var), factor)
 
 
 def synchronise_batch_norm(module: nn.Module, ranks: Ranks = ALONE) -> nn.Module:

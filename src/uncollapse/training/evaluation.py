@@ -19,7 +19,7 @@ from uncollapse._base.check import InputError
 from uncollapse.data import DataError, LabelledImages, describe
 from uncollapse.data.images import Decoding, FileSource
 from uncollapse.data.listing import ImageRef, is_image
-from uncollapse.data.pair_lists import PairList, match_pairs, read_pairs
+from uncollapse.data.pair_lists import match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
 from uncollapse.data.sources import Source
 from uncollapse.metrics import ReRanking, clustering, reid, retrieval, verification
@@ -88,10 +88,11 @@ def evaluate_splits(
         if judge is not None:
             taken = torch.unique(torch.cat([rows, torch.from_numpy(judge.rows.ravel())]))
         z = embed(model, data.subset(taken), batch=settings.batch, ranks=ranks)
+        _check_finite(z)
         embeddings[name] = z[torch.searchsorted(taken, rows)]
-        scores[name] = evaluate(embeddings[name], data.subset(rows), settings, ranks=ranks)
+        judged = partial(evaluate, embeddings[name], data.subset(rows), settings)
+        scores[name] = ranks.on_first(judged)
         if judge is not None:
-            _check_finite(z)
             scores[name] |= ranks.on_first(partial(judge.scores, z, taken))
     return Evaluated(scores, embeddings)
 
@@ -137,16 +138,14 @@ def scores_of(
     ks: Sequence[int] = (1, 2, 4, 8),
     nmi: bool = False,
     multiplier: int = 1,
-    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """Each row against all others: Recall@k, MAP@R and, if asked, NMI; by fine labels as well.
 
     The one evaluator of embeddings with labels, behind training, commands, pages and papers. Keys
     are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels. `nmi` is of
     k-means with a cluster for each class; with `multiplier` above 1, `nmi+` is of that many times
-    the clusters (EPS Table 2), though at most one for every two samples. Of several ranks, each
-    with all embeddings, rank 0 does the work and all get the result. Raises `NotFiniteError` for
-    embeddings of a network that has diverged.
+    the clusters (EPS Table 2), though at most one for every two samples. Raises `NotFiniteError`
+    for embeddings of a network that has diverged.
 
     >>> scores_of([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1], ks=[1])
     {'recall@1': 1.0, 'map@r': 1.0}
@@ -157,31 +156,23 @@ def scores_of(
     for prefix, kind in {"": labels, "fine/": fine_labels}.items():
         if kind is None:
             continue
-        judged = partial(_scores, z, torch.as_tensor(kind), ks, multiplier if nmi else 0)
-        scores |= {f"{prefix}{name}": value for name, value in ranks.on_first(judged).items()}
+        ids = torch.as_tensor(kind)
+        by_name = retrieval(z, ids, ks=ks, progress=False).to_dict()
+        figures = {name: float(by_name[name]) for name in (*(f"recall@{k}" for k in ks), "map@r")}
+        figures |= _clusters(z, ids, multiplier) if nmi else {}
+        scores |= {f"{prefix}{name}": value for name, value in figures.items()}
     return scores
 
 
-def _scores(z: Tensor, labels: Tensor, ks: Sequence[int], multiplier: int) -> dict[str, float]:
-    """`recall@k` and `map@r`; with a multiplier NMI as well."""
-    by_name = retrieval(z, labels, ks=ks, progress=False).to_dict()
-    scores = {name: float(by_name[name]) for name in (*(f"recall@{k}" for k in ks), "map@r")}
-    return scores | (_clusters(z, labels, multiplier) if multiplier else {})
-
-
 def evaluate(
-    embeddings: ArrayLike,
-    data: LabelledImages,
-    settings: EvaluateConfig | None = None,
-    *,
-    ranks: Ranks = ALONE,
+    embeddings: ArrayLike, data: LabelledImages, settings: EvaluateConfig | None = None
 ) -> dict[str, float]:
     """`scores_of` the samples of a dataset, at most `max_samples` of them."""
     settings = settings or EvaluateConfig()
     rows = evenly_spaced(len(data), settings.max_samples)
     z = points(embeddings, "embeddings", min_rows=len(data), check_finite=False)[rows]
     fine = None if data.fine_labels is None else data.fine_labels[rows]
-    return scores_of(z, data.labels[rows], fine, **_asked(settings), ranks=ranks)
+    return scores_of(z, data.labels[rows], fine, **_asked(settings))
 
 
 def evenly_spaced(count: int, most: int | None) -> Tensor:
@@ -212,16 +203,19 @@ def _search(
     z = embed(model, queries, batch=settings.batch, ranks=ranks)
     ref_z = embed(model, gallery, batch=settings.batch, ranks=ranks)
     _check_finite(torch.cat([z, ref_z]))
-    judged = partial(search.scores, z, ref_z, settings.ks)
-    scores = ranks.on_first(judged)
-    if rerank is not None:
-        scores |= ranks.on_first(partial(judged, rerank=rerank))
-    if settings.clustering:
-        scores |= ranks.on_first(partial(_clusters, z, queries.labels, settings.multiplier))
-    if queries.fine_labels is not None:  # of the queries among themselves
-        fine = scores_of(z, queries.fine_labels, **_asked(settings), ranks=ranks)
-        scores |= {f"fine/{name}": value for name, value in fine.items()}
-    return scores, z
+
+    def judged() -> dict[str, float]:
+        scores = search.scores(z, ref_z, settings.ks)
+        if rerank is not None:
+            scores |= search.scores(z, ref_z, settings.ks, rerank=rerank)
+        if settings.clustering:
+            scores |= _clusters(z, queries.labels, settings.multiplier)
+        if queries.fine_labels is not None:  # of the queries among themselves
+            fine = scores_of(z, queries.fine_labels, **_asked(settings))
+            scores |= {f"fine/{name}": value for name, value in fine.items()}
+        return scores
+
+    return ranks.on_first(judged), z
 
 
 def _check_finite(z: Tensor) -> None:
@@ -301,9 +295,8 @@ class GallerySearch:
 
         They are always the same ones. Distractors are taken in proportion.
         """
-        ids, there = self._ids
-        asks = np.isin(np.arange(len(ids)), searching_rows(ids))
-        people = np.random.default_rng(0).permutation(np.unique(ids[asks]))
+        ids, _, there, _ = self._columns
+        people = np.random.default_rng(0).permutation(np.unique(ids[searching_rows(ids)]))
         others = np.flatnonzero((there != -1) & ~np.isin(there, people))
         count = len(people)
         if self.max_samples is not None:
@@ -316,34 +309,22 @@ class GallerySearch:
         strangers = np.random.default_rng(1).permutation(others)
         strangers = strangers[: round(len(others) * count / len(people))]
         gallery = np.union1d(np.flatnonzero(np.isin(there, kept)), strangers)
-        queries = np.flatnonzero(asks & np.isin(ids, kept))
+        queries = np.flatnonzero(np.isin(ids, kept))
         return Sides(torch.from_numpy(queries), torch.from_numpy(gallery), count)
 
     def scores(
-        self,
-        queries: Tensor,
-        gallery: Tensor,
-        ks: Sequence[int],
-        *,
-        rerank: ReRanking | None = None,
+        self, queries: Tensor, gallery: Tensor, ks: Sequence[int], rerank: ReRanking | None = None
     ) -> dict[str, float]:
         """`recall@k` (CMC), `mAP` and `mINP` of the `sides`, whose embeddings are given.
 
         A figure without a query that has a match is left out. With `rerank` they are of the
         re-ranked order, and their names begin with `reranked/`.
         """
-        (ids, there), sides = self._ids, self.sides
-        cameras, cameras_there = self._cameras
-        result = reid(
-            queries,
-            ids[sides.queries.numpy()],
-            cameras[sides.queries],
-            gallery,
-            there[sides.gallery.numpy()],
-            cameras_there[sides.gallery],
-            ks=sorted({*_KS, *ks}),
-            rerank=rerank,
-        )
+        asked, met = self.sides.queries.numpy(), self.sides.gallery.numpy()
+        ids, cameras, there, cameras_there = self._columns
+        query_side = queries, ids[asked], cameras[asked]
+        gallery_side = gallery, there[met], cameras_there[met]
+        result = reid(*query_side, *gallery_side, ks=sorted({*_KS, *ks}), rerank=rerank)
         prefix = "" if rerank is None else RERANKED
         named = {f"recall@{k}": value for k, value in result.cmc.items()}
         named |= {"mAP": result.map, "mINP": result.minp}
@@ -351,7 +332,7 @@ class GallerySearch:
 
     def describe(self) -> str:
         """What is searched, in a sentence."""
-        (ids, there), sides = self._ids, self.sides
+        (ids, _, there, _), sides = self._columns, self.sides
         strangers = int((~np.isin(there[sides.gallery.numpy()], ids)).sum())
         return (
             f"re-identification: {len(sides.queries):,} queries of {sides.identities:,} identities "
@@ -361,58 +342,47 @@ class GallerySearch:
 
     def matched(self) -> bool:
         """Whether any query has a match under another camera."""
-        ids, there = self._ids
-        cameras, cameras_there = (each.numpy() for each in self._cameras)
+        ids, cameras, there, cameras_there = self._columns
         rows = searching_rows(ids)
         return any(
             bool(((there == identity) & (cameras_there != camera)).any())
             for identity, camera in zip(ids[rows], cameras[rows], strict=True)
         )
 
-    @property
-    def _cameras(self) -> tuple[Tensor, Tensor]:
-        assert self.queries.cameras is not None
-        assert self.gallery.cameras is not None
-        return self.queries.cameras, self.gallery.cameras
-
     @cached_property
-    def _ids(self) -> tuple[Array, Array]:
-        """Identities of queries and gallery; names that happen to have number 0 make room for it.
+    def _columns(self) -> tuple[Array, Array, Array, Array]:
+        """Identities and cameras of the queries, then those of the gallery.
 
-        Words are numbered from 0, and 0 is the number of distractors.
+        Names are numbered from 0, which is the number of distractors: they are moved up by one.
         """
-        ids, there = self.queries.labels.numpy(), self.gallery.labels.numpy()
-        name = {**self.gallery.class_names, **self.queries.class_names}.get(0, "0")
-        if name in ("0", "distractor"):
-            return ids, there
-        return np.where(ids >= 0, ids + 1, ids), np.where(there >= 0, there + 1, there)
+        q, g = self.queries, self.gallery
+        assert q.cameras is not None
+        assert g.cameras is not None
+        ids, there = q.labels.numpy(), g.labels.numpy()
+        if {**g.class_names, **q.class_names}.get(0, "0") not in ("0", "distractor"):
+            ids, there = (np.where(each >= 0, each + 1, each) for each in (ids, there))
+        return ids, q.cameras.numpy(), there, g.cameras.numpy()
 
 
-def find_searches(
-    config: Config, splits: Mapping[str, LabelledImages]
-) -> tuple[dict[str, GallerySearch], list[str]]:
-    """A search for each split that is the queries of a gallery with cameras; and warnings.
-
-    The split is `query` of a dataset that has a `gallery`, both with cameras.
-    """
-    c, searches, warnings = config.data, {}, []
-    info = describe(c.name)
-    for split, data in splits.items():
-        is_query = info.aliases.get(split, split) == "query" and "gallery" in info.splits
-        if not is_query or data.cameras is None:
-            continue
-        why = "no query has a match under another camera of the gallery"
-        try:
-            list_split(c.name, c.root, "gallery")
-            gallery = load_eval_data(config, "gallery")
-            search = GallerySearch(data, gallery, config.evaluate.max_samples)
-            if search.gallery.cameras is not None and search.matched():
-                searches[split] = search
-                continue
-        except DataError as error:
-            why = f"its gallery is not there ({str(error).splitlines()[0]})"
-        warnings.append(f"{split} is searched in itself: {why}")
-    return searches, warnings
+def _find_search(
+    config: Config, split: str, data: LabelledImages, warnings: list[str]
+) -> GallerySearch | None:
+    """The search of a split `query` in the dataset's `gallery`, where both have cameras."""
+    c, info = config.data, describe(config.data.name)
+    is_query = info.aliases.get(split, split) == "query" and "gallery" in info.splits
+    if not is_query or data.cameras is None:
+        return None
+    why = "no query has a match under another camera of the gallery"
+    try:
+        list_split(c.name, c.root, "gallery")
+        gallery = load_eval_data(config, "gallery")
+        search = GallerySearch(data, gallery, config.evaluate.max_samples)
+        if gallery.cameras is not None and search.matched():
+            return search
+    except DataError as error:
+        why = f"its gallery is not there ({str(error).splitlines()[0]})"
+    warnings.append(f"{split} is searched in itself: {why}")
+    return None
 
 
 # Pairs of a split, the same or not: verification, as LFW has it.
@@ -459,46 +429,43 @@ def find_judges(
 ) -> tuple[dict[str, GallerySearch | PairCheck], list[str]]:
     """The search or the check of each split that has one; and warnings.
 
-    Queries that search a gallery are judged by that alone.
+    Queries that search a gallery are judged by that alone. Pairs are those of `data.pairs`, or of
+    the list that the dataset comes with; `DataError` for a list that cannot be read.
     """
-    searches, unsearched = find_searches(config, splits)
-    others = {split: data for split, data in splits.items() if split not in searches}
-    checks, unchecked = find_checks(config, others)
-    return {**searches, **checks}, unsearched + unchecked
+    judges: dict[str, GallerySearch | PairCheck] = {}
+    warnings: list[str] = []
+    for split, data in splits.items():
+        search = _find_search(config, split, data, warnings)
+        judge = search or _find_check(config, split, data, warnings)
+        if judge is not None:
+            judges[split] = judge
+    return judges, warnings
 
 
-def find_checks(
-    config: Config, splits: Mapping[str, LabelledImages]
-) -> tuple[dict[str, PairCheck], list[str]]:
-    """A check for each split that has both samples of some pairs; and warnings.
-
-    Pairs are those of `data.pairs`, or of the list that the dataset comes with. Raises `DataError`
-    for a list that cannot be read.
-    """
+def _find_check(
+    config: Config, split: str, data: LabelledImages, warnings: list[str]
+) -> PairCheck | None:
+    """The check of a split that has both samples of some pairs."""
     c = config.data
     source = Path(c.pairs).expanduser() if c.pairs is not None else find_pairs(c.name, c.root)
-    if source is None or not splits:
-        return {}, []
-    pairs, checks, warnings = read_pairs(source), {}, []
-    for split, data in splits.items():
-        check = _check_of(pairs, data, source)
-        if c.pairs is None and not len(check.rows):
-            continue
-        try:
-            verification(scores=np.zeros(len(check.same)), same=check.same, folds=check.folds)
-        except InputError as error:
-            warnings.append(f"{split} is not verified by {source}: {error}")
-            continue
-        checks[split] = check
-        trained = _trained_on(config, data, check)
-        if trained:
-            why = f"{trained:,} of {len(check.rows):,} pairs have someone of the training split"
-            warnings.append(f"{split}: {why}; their figures are not of unseen classes")
-    return checks, warnings
+    check = None if source is None else _pairs_in(data, source)
+    if check is None or (c.pairs is None and not len(check.rows)):
+        return None
+    try:
+        verification(scores=np.zeros(len(check.same)), same=check.same, folds=check.folds)
+    except InputError as error:
+        warnings.append(f"{split} is not verified by {source}: {error}")
+        return None
+    trained = _trained_on(config, data, check)
+    if trained:
+        why = f"{trained:,} of {len(check.rows):,} pairs have someone of the training split"
+        warnings.append(f"{split}: {why}; their figures are not of unseen classes")
+    return check
 
 
-def _check_of(pairs: PairList, data: LabelledImages, source: Path) -> PairCheck:
-    """The pairs whose samples are both in the split."""
+def _pairs_in(data: LabelledImages, source: Path) -> PairCheck:
+    """The pairs of a file whose samples are both in the split."""
+    pairs = read_pairs(source)
     names = None if data.files is None else np.array(data.files)
     labels = data.labels.numpy()
     known = Source(np.empty((len(data), 0)), labels=labels, names=names)

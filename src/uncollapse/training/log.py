@@ -15,23 +15,18 @@ from uncollapse.health.loggers import Logger, open_logger
 from uncollapse.training.config import Config
 from uncollapse.training.manifest import Manifest
 
-__all__ = ["Log", "Watch", "repair_log"]
-
-Watch = Callable[[int, Mapping[str, Any]], None]  # called with (step, values)
+__all__ = ["Log", "repair_log"]
 
 
 class Log:
     """The lines of a run. Opening drops what is past the offset; without a path nothing is written.
 
-    One rank writes; the others have a log without a path. `watch` and the loggers of the config get
-    each line written. A logger may fail: it is warned of and left out from then on.
+    One rank writes; the others have a log without a path. The loggers of the config get each line
+    written. A logger that fails is reported and left out from then on.
     """
 
-    def __init__(
-        self, path: Path | None, config: Config, offset: int, watch: Watch | None = None
-    ) -> None:
+    def __init__(self, path: Path | None, config: Config, offset: int) -> None:
         self._file: TextIO | None = None
-        self._watch = watch
         self.loggers: list[Logger] = []
         if path is None:
             return
@@ -54,8 +49,6 @@ class Log:
             return
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
-        if self._watch is not None:
-            self._watch(step, values)
         numbers = {k: float(v) for k, v in values.items() if isinstance(v, int | float)}
         texts = {k: v for k in ("event", "verdict") if isinstance(v := values.get(k), str)}
         if numbers:

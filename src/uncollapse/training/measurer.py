@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -58,7 +58,7 @@ def settled_copy(
         if isinstance(layer, SharedBatchNorm):
             layer.ranks = ALONE  # it sees whole batches here
     device = next(network.parameters(), torch.empty(0)).device
-    average_statistics(network.train())
+    _average_statistics(network.train())
     labels, batches = train.label_index, []
     with undisturbed(config.seed, device), torch.no_grad():
         for rows in itertools.islice(endless(build_sampler(config, train)), _BATCHES):
@@ -68,17 +68,12 @@ def settled_copy(
     return network.eval(), figures
 
 
-def average_statistics(model: nn.Module) -> None:
-    """Let batch norm remember the plain mean of all batches it sees from now on.
+def _average_statistics(model: nn.Module) -> None:
+    """Let batch norm keep the plain mean of all batches it sees from now on.
 
     Batch norm that has seen nothing would be evaluated with mean 0 and variance 1, which is another
-    network: a GoogLeNet's diameter is then 0. Layers that are frozen or know something are left as
-    they are.
-
-    >>> norm = nn.BatchNorm1d(2)
-    >>> average_statistics(norm)
-    >>> norm.momentum is None
-    True
+    network: a GoogLeNet's diameter is then 0. Layers that are frozen, or have statistics already,
+    stay as they are.
     """
     for layer in model.modules():
         if not isinstance(layer, _BatchNorm) or not layer.training:
@@ -275,21 +270,14 @@ class Measurer:
         files.write_measures(self.folder, taken)
         return taken
 
-    def rebuild_before(self, shape: Sequence[int]) -> Measures:
-        """`take_before` of the network built again: the config's seed gives its first weights.
-
-        `shape` is that of a sample as the network sees it.
-        """
-        return self.take_before(*_rebuilt(self.config, self.train, shape))
-
     def take_after(
         self, step: int, model: nn.Module, loss: Loss, evaluated: Evaluated | None = None
     ) -> Measures:
-        """Measure the trained network; where that was done at this step, nothing is.
+        """Measure the trained network, unless that was done at this step.
 
-        The measures before training must be there.
+        Where the untrained network was not measured, it is built again and measured first.
         """
-        known = files.read_measures(self.folder)
+        known = self.known() or self.take_before(*_rebuilt(self.config, self.train))
         if known.after is not None and known.after.step == step:
             return known
         batches = settled_copy(model, loss, self.config, self.train)[1]
@@ -368,8 +356,6 @@ def measure_run(
     chosen = run.choose()
     for text in filter(None, [*chosen.warnings, *measurer.notes, measurer.drop_damaged()]):
         warn(text)
-    if measurer.known() is None:
-        measurer.rebuild_before(chosen.checkpoint.state["shape"])
     loss = build_loss(config, train)
     loss.load_state_dict(chosen.checkpoint.state["loss"])
     return measurer.take_after(chosen.checkpoint.step, chosen.model, loss)
@@ -383,15 +369,13 @@ def start_network(run: Run) -> nn.Module:
     config = run.config
     check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
-    return _rebuilt(config, train, run.sample_shape)[0]
+    return _rebuilt(config, train)[0]
 
 
-def _rebuilt(
-    config: Config, train: LabelledImages, shape: Sequence[int]
-) -> tuple[nn.Module, BatchFigures, Loss]:
+def _rebuilt(config: Config, train: LabelledImages) -> tuple[nn.Module, BatchFigures, Loss]:
     """The network before its first step, built again: its `settled_copy`, and the loss."""
     with undisturbed(config.seed, torch.device("cpu")):
-        network = first_network(config, train, shape).train()
+        network = first_network(config, train).train()
     loss = build_loss(config, train)
     return *settled_copy(network, loss, config, train), loss
 

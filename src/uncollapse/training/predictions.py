@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
@@ -49,13 +48,12 @@ def forecast_run(
         )
     data = load_eval_data(config, config.data.train_split)
     data = replace(data, labels=data.label_index)  # as training numbers them
-    shape = tuple(replace(data, features=None)[:1][0].shape[1:])
     loss = build_loss(config.with_changes({"model": {"dim": widths[0]}}), data)
     if not isinstance(innermost(loss), TripletLoss):
         raise InputError("loss.name", repr(config.loss.name), "'triplet'")
 
     def network(width: int) -> nn.Module:
-        return first_network(config.with_changes({"model": {"dim": width}}), data, shape)
+        return first_network(config.with_changes({"model": {"dim": width}}), data)
 
     return forecast(
         network,
@@ -191,13 +189,10 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
 
     A memory holds these batches, but for the one that is measured.
     """
-    batches = [session.take_batch() for _ in range(_BATCHES)]
-    embedded = []
-    with torch.no_grad(), races.eval_except_batch_norm(session.model):
-        for images, rows in batches:
-            z = session.forward(images).float()
-            z = functional.normalize(z, dim=1) if session.loss.normalize else z
-            embedded.append((z, session.class_of[rows].to(z.device)))
+    trial, device, embedded = SessionTrial(session), session.device, []
+    for _ in range(_BATCHES):
+        images, rows = session.take_batch()
+        embedded.append((trial.embed(images).to(device), session.class_of[rows].to(device)))
     unit = has_unit_rows(embedded[0][0])
     drifts = {}
     with strategy.left_alone(session.loss, strategies[0]), filled_memories(session.loss, embedded):

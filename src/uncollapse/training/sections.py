@@ -11,22 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
-from torch import Generator, nn
 
-from uncollapse import losses
 from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
 from uncollapse.health.loggers import LOGGERS
-from uncollapse.losses import Loss, TripletLoss, TupleLoss, registry
+from uncollapse.losses import TripletLoss, TupleLoss, registry
 from uncollapse.losses.base import Choice, Number
 from uncollapse.losses.combined import NECKS
 from uncollapse.losses.memory import REFERENCES
-from uncollapse.losses.registry import always_normalizes, loss_settings, make_loss
+from uncollapse.losses.registry import always_normalizes, loss_settings
 from uncollapse.mining.false_negatives import FalseNegatives
 from uncollapse.mining.miner import FALLBACKS, KEEP, NEGATIVES, POSITIVES
 
-__all__ = ["LOSSES", "AnyLoss", "EvaluateConfig", "LossConfig", "Section", "TrainingSize"]
+__all__ = ["LOSSES", "AnyLoss", "EvaluateConfig", "LossConfig", "Section"]
 
 
 class Section(BaseModel):
@@ -265,20 +263,6 @@ def _is_count(value: object) -> bool:
 # `[loss]`: one section for each loss, whose keys are the loss's own, with its bounds and defaults.
 
 
-@dataclass(frozen=True)
-class TrainingSize:
-    """What a loss with parameters of its own must know: how many, and what they start from.
-
-    `unit` says that the network ends in a normalisation.
-    """
-
-    classes: int
-    samples: int
-    dim: int
-    generator: Generator | None = None
-    unit: bool = False
-
-
 class MemoryConfig(Section):
     """`[loss.memory]`: compare with the newest `size` embeddings, `losses.CrossBatchMemory`.
 
@@ -307,14 +291,6 @@ class RegularizerConfig(Section):
     name: Literal["variance-covariance", "coding-rate", "sigreg"]
     weight: float = Field(0.1, ge=0)
 
-    def build(self, normalize: bool, size: TrainingSize) -> Loss:
-        """The regulariser, of rows or of their directions."""
-        if self.name == "variance-covariance":
-            return losses.VarianceCovarianceLoss(normalize=normalize)
-        if self.name == "coding-rate":
-            return losses.CodingRateLoss()  # always of directions, as published
-        return losses.SIGRegLoss(normalize=normalize, generator=size.generator)
-
 
 class LossConfig(Section):
     """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
@@ -331,34 +307,10 @@ class LossConfig(Section):
     identity: IdentityConfig | None = None
     regularizer: RegularizerConfig | None = None
 
-    def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
-        """The loss, trimmed, with a memory, a classifier and a regulariser if asked."""
-        mined = make_loss(
-            self.kind,
-            self.model_dump(exclude=set(LossConfig.model_fields)),
-            num_classes=size.classes,
-            dim=size.dim,
-            samples=size.samples,
-            miner=miner,
-            generator=size.generator,
-        )
-        if self.trim is not None:
-            mined = losses.TrimmedLoss(mined, fraction=self.trim, on=self.trim_on)
-        loss: Loss = mined
-        if self.memory is not None:
-            loss = losses.CrossBatchMemory(mined, **self.memory.model_dump())
-        if self.identity is not None:
-            loss = losses.IdentityLoss(
-                loss,
-                num_classes=size.classes,
-                dim=size.dim,
-                generator=size.generator,
-                **self.identity.model_dump(),
-            )
-        if self.regularizer is None:
-            return loss
-        other = self.regularizer.build(self.normalizes or size.unit, size)
-        return losses.MultipleLosses([loss, other], weights=[1.0, self.regularizer.weight])
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The keys that are arguments of the loss itself."""
+        return self.model_dump(exclude=set(LossConfig.model_fields))
 
     @property
     def mining_margin(self) -> float:
@@ -368,10 +320,8 @@ class LossConfig(Section):
     @property
     def hinge_margin(self) -> float | None:
         """The margin of the plain triplet hinge, HNM (4), or None if the loss is another one."""
-        values = self.model_dump(exclude={*LossConfig.model_fields, "margin", "reduction"})
-        changed = any(
-            value != type(self).model_fields[key].default for key, value in values.items()
-        )
+        other_keys = {*LossConfig.model_fields, "margin", "reduction"}
+        changed = self.model_dump(exclude=other_keys, exclude_defaults=True)
         return None if changed or self.kind is not TripletLoss else self.mining_margin
 
     @property
