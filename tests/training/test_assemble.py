@@ -1,4 +1,4 @@
-"""From a config to its loss, sampler, optimiser and device; `[loss]` against the losses it names."""
+"""From a config to loss, sampler, optimiser and device; `[loss]` against the losses it names."""
 
 import inspect
 import math
