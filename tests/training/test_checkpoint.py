@@ -11,6 +11,8 @@ from safetensors import SafetensorError
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.manifest import record_files
 
+FULL = OSError(28, "No space left on device")
+
 
 def checkpoint(step: int) -> Checkpoint:
     weights = {"w": torch.randn(3, 2, generator=torch.Generator().manual_seed(step))}
@@ -76,13 +78,9 @@ def test_leftovers_of_a_killed_write_and_other_names_are_no_checkpoints(store):
 @pytest.mark.parametrize(
     ("function", "error", "words"),
     [
-        ("torch.save", OSError(28, "No space left on device"), ""),
-        ("uncollapse.training.manifest.write_json", OSError(28, "No space left on device"), ""),
-        (
-            "uncollapse.training.checkpoint.save_file",
-            SafetensorError("No space left"),
-            "MB are free",
-        ),
+        ("torch.save", FULL, ""),
+        ("uncollapse.training.manifest.write_json", FULL, ""),
+        ("uncollapse.training.checkpoint.save_file", SafetensorError("No space left"), "MB are"),
     ],
 )
 def test_a_disk_that_fills_up_leaves_the_last_checkpoint_intact(

@@ -11,6 +11,8 @@ from uncollapse.training.assemble import build_optimizer, load_data, load_eval_d
 from uncollapse.training.measurer import settled_copy, start_network
 from uncollapse.training.session import Session
 
+pytestmark = pytest.mark.slow
+
 FROZEN = {"backbone": "conv2", "dim": 8, "hidden": None, "freeze": True, "head": "pca"}
 
 
@@ -23,7 +25,6 @@ def session(**changes):
     return Session(values, load_data(values, "train"))
 
 
-@pytest.mark.slow
 def test_a_run_trains_its_head_on_features_and_its_network_takes_images(tmp_path, monkeypatch):
     monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path / "cache"))
     run = train(config(), tmp_path / "run")
@@ -60,7 +61,6 @@ def test_the_head_starts_at_the_principal_axes_of_the_training_features():
     assert float(share) == pytest.approx(float(values[:8].sum() / values.sum()), rel=1e-2)
 
 
-@pytest.mark.slow
 def test_the_trunk_has_its_own_rate_and_what_is_frozen_none():
     schedule = {"lr": 1e-2, "trunk_lr": 1e-4, "schedule": "step", "decay_every": 1}
     model = {"backbone": "resnet18", "freeze": "layer3", "head": "linear"}
@@ -77,7 +77,6 @@ def test_the_trunk_has_its_own_rate_and_what_is_frozen_none():
     assert len(build_optimizer(head_only.config, *parts).param_groups) == 1
 
 
-@pytest.mark.slow
 def test_pretrained_statistics_of_batch_norm_stay_as_they_were_loaded(tmp_path):
     trained = ResNet("resnet18", 1)
     for layer in trained.modules():
