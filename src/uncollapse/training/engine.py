@@ -71,7 +71,8 @@ def train(
     with join(device, config.distributed.timeout) as ranks, ExitStack() as held:
         if owner is None:
             owner = FolderOwner(run.path)
-            ranks.on_first(lambda: _hold(held, owner))
+            # True: what the other ranks get.
+            ranks.on_first(lambda: bool(held.enter_context(owner)))
         warnings = ranks.on_first(lambda: _check_entry(run, config, resume=resume))
         if not warnings and ranks.on_first(lambda: _is_done(run, config)):
             return run
@@ -88,10 +89,6 @@ def train(
         finally:
             give_back_memory()
     return run
-
-
-def _hold(held: ExitStack, owner: FolderOwner) -> None:
-    held.enter_context(owner)  # returns nothing: what the other ranks get
 
 
 def _train(
@@ -111,9 +108,8 @@ def _train(
     console = console if ranks.first else quiet_console()
     with requests_to_stop(patient=ranks.size > 1) as asked:
         splits = _splits(session, measurer).items()
-        skipped = [
-            f"{name}: {s.report.skipped_summary()}" for name, s in splits if s.report.skipped
-        ]
+        reports = {name: data.report for name, data in splits if data.report.skipped}
+        skipped = [f"{name}: {report.skipped_summary()}" for name, report in reports.items()]
         notes = [*skipped, *warnings, *measurer.notes, *_restore(session, run, measurer)]
         bar = ProgressLine(run.path.name, config.train.steps, console, start=session.step)
         path = run.metrics_file if ranks.first else None

@@ -54,9 +54,6 @@ def settled_copy(
     Network, loss and random state are left as they are; every rank may do this for itself.
     """
     network, loss = copy.deepcopy(model), copy.deepcopy(loss).cpu()
-    for layer in network.modules():
-        if isinstance(layer, SharedBatchNorm):
-            layer.ranks = ALONE  # it sees whole batches here
     device = next(network.parameters(), torch.empty(0)).device
     _average_statistics(network.train())
     labels, batches = train.label_index, []
@@ -76,10 +73,11 @@ def _average_statistics(model: nn.Module) -> None:
     stay as they are.
     """
     for layer in model.modules():
-        if not isinstance(layer, _BatchNorm) or not layer.training:
-            continue
-        knows = layer.running_mean is not None and bool(layer.running_mean.any())
-        layer.momentum = 0.0 if knows else None
+        if isinstance(layer, SharedBatchNorm):
+            layer.ranks = ALONE  # it sees whole batches here
+        if isinstance(layer, _BatchNorm) and layer.training:
+            known = layer.running_mean is not None and bool(layer.running_mean.any())
+            layer.momentum = 0.0 if known else None
 
 
 @contextmanager

@@ -243,16 +243,15 @@ def _entrants(
 ) -> tuple[Entrant, ...]:
     """Best first: by steps and R@1, then those that did not race, by drift."""
     scale = {score.strategy: left for score, left in zip(race.scores, scales, strict=True)}
-    ran, idle = [], []
-    for entrant, value in drifts.items():
-        score = race.last.get(str(entrant))
+    places, ranked = [race.chosen, *race.last], []
+    for each, value in drifts.items():
+        name, score = str(each), race.last.get(str(each))
         if score is None:
             result = "shrinks" if value > NO_DRIFT else "no room"
-            idle.append(Entrant(entrant, value, None, None, None, result))
+            entrant = Entrant(each, value, None, None, None, result)
+            ranked.append((len(places), value, entrant))
         else:
-            result = "wins" if str(entrant) == race.chosen else "out"
-            left = scale[str(entrant)]
-            ran.append(Entrant(entrant, value, score.steps, score.recall, left, result))
-    places = list(race.last)
-    ran.sort(key=lambda runner: (runner.result != "wins", places.index(str(runner.strategy))))
-    return (*ran, *sorted(idle, key=lambda entrant: entrant.drift))
+            result = "wins" if name == race.chosen else "out"
+            entrant = Entrant(each, value, score.steps, score.recall, scale[name], result)
+            ranked.append((places.index(name), value, entrant))
+    return tuple(entrant for _, _, entrant in sorted(ranked, key=lambda row: row[:2]))

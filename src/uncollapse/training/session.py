@@ -92,6 +92,7 @@ def first_network(config: Config, train: LabelledImages) -> Embedder:
     return model.train()
 
 
+_PARTS = ("loss", "optimizer", "scaler", "augment")  # that have a state of their own
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -235,8 +236,7 @@ class Session:
 
     def checkpoint(self) -> Checkpoint:
         """The whole state, as it is between two steps: the same whatever the number of ranks."""
-        parts = ("loss", "optimizer", "scaler", "augment")
-        state = {name: getattr(self, name).state_dict() for name in parts} | {
+        state = {name: getattr(self, name).state_dict() for name in _PARTS} | {
             "config": self.config.flat(),
             "shape": list(self.shape),
             "torch": torch.get_rng_state(),
@@ -266,7 +266,7 @@ class Session:
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         self.model.load_state_dict(dict(checkpoint.weights))
-        for name in ("loss", "optimizer", "scaler", "augment"):
+        for name in _PARTS:
             getattr(self, name).load_state_dict(state[name])
         torch.set_rng_state(state["torch"])
         if self.device.type == "cuda" and "cuda" in state:
@@ -321,17 +321,9 @@ def _guard(session: Session) -> Guard:
         assemble.run_settings(session.config), several_modes=finer_classes(session.data)
     )
     monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
-    return Guard(
-        session.model,
-        session.optimizer,
-        session.loss,
-        monitor,
-        action=c.action,
-        tolerance=c.tolerance,
-        steps=session.config.train.steps,
-        race=c.race,
-        trial=SessionTrial(session),
-    )
+    parts, steps = (session.model, session.optimizer, session.loss), session.config.train.steps
+    keys = c.model_dump(include={"action", "tolerance", "race"})
+    return Guard(*parts, monitor, **keys, steps=steps, trial=SessionTrial(session))
 
 
 def _finite(z: Tensor) -> bool:
