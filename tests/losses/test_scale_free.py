@@ -8,12 +8,13 @@ from torch import Tensor
 from losses.loss_oracles import assert_same, batches, clouds, distances
 from support.errors import refused
 from uncollapse._base.check import InputError
+from uncollapse.data import load
 from uncollapse.health import drift
 from uncollapse.health.strategy import apply_strategy, rank_strategies, strategy_of
 from uncollapse.losses import MultipleLosses, TripletLoss, VarianceCovarianceLoss
 from uncollapse.mining import Miner
 from uncollapse.training import parse_config
-from uncollapse.training.sections import TrainingSize
+from uncollapse.training.assemble import build_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 HARDEST = "hardest-negative"
@@ -138,12 +139,12 @@ def test_a_guard_and_an_adviser_keep_the_form_that_was_chosen():
 def test_in_a_config_it_is_a_word_beside_true_and_false():
     for given_value, expected in ((True, True), ("mean", True), (HARDEST, HARDEST), (False, False)):
         config = parse_config({"loss": {"name": "triplet", "scale_free": given_value}})
-        assert config.loss.build(None, TrainingSize(2, 8, 4)).scale_free == expected
+        assert build_loss(config, load("digits")).scale_free == expected
     with pytest.raises(InputError, match=r"loss\.scale_free"):
         parse_config({"loss": {"scale_free": "median"}})
     config = parse_config({"loss": {"scale_free": HARDEST, "distance": "cosine"}})
     with pytest.raises(InputError) as caught:
-        config.loss.build(None, TrainingSize(2, 8, 4))
+        build_loss(config, load("digits"))
     assert caught.value.name == "distance"
 
 

@@ -21,13 +21,14 @@ def config(*loggers, steps=4):
 class Kept:
     """A logger that keeps what it gets, and fails if asked to."""
 
-    def __init__(self, kind, run_id, fails):
+    def __init__(self, kind, folder, run_id, fails):
         self.kind, self.given_id, self.fails, self.run_id = kind, run_id, fails, "abc"
-        self.lines, self.config, self.closed = [], {}, 0
+        self.file, self.lines, self.config, self.closed = folder / "metrics.jsonl", [], {}, 0
 
     def log(self, scalars, step):
         if self.fails:
             raise ConnectionError("no network")
+        assert json.loads(self.file.read_text().splitlines()[-1])["step"] == step  # on disk already
         self.lines.append((step, dict(scalars)))
 
     def note(self, name, text, step): ...
@@ -45,7 +46,7 @@ def opened(monkeypatch):
     kept = []
 
     def open_logger(kind, folder, *, run_id=None):
-        kept.append(Kept(kind, run_id, fails=kind == "mlflow"))
+        kept.append(Kept(kind, folder, run_id, fails=kind == "mlflow"))
         return kept[-1]
 
     monkeypatch.setattr(log_module, "open_logger", open_logger)

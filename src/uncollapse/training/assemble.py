@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -301,20 +302,16 @@ def pick_device(name: str) -> torch.device:
     >>> pick_device("cpu")
     device(type='cpu')
     """
+    has_mps = torch.backends.mps.is_available()
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        device = torch.device("meta")
-    if device.type == "meta":  # computes nothing
-        cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-        known = ["auto", "cpu", *cuda, *["mps"] * torch.backends.mps.is_available()]
-        raise InputError("train.device", repr(name), " or ".join(map(repr, known)))
-    return device
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu")
+    with suppress(RuntimeError, AssertionError, NotImplementedError):
+        torch.empty(0, device=name)
+        if torch.device(name).type != "meta":  # which computes nothing
+            return torch.device(name)
+    cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    known = ["auto", "cpu", *cuda, *["mps"] * has_mps]
+    raise InputError("train.device", repr(name), " or ".join(map(repr, known)))
 
 
 def _build_miner(config: Config) -> Miner | None:

@@ -251,17 +251,10 @@ class Measurer:
         if known is not None:
             return known
         moment, rows = self._moment(0, network, batches, evaluated)
-        facts = {
-            name: files.SplitFacts(
-                data=data.name,
-                shape=data.shape,
-                total=len(data),
-                rows=len(self.rows[name]),
-                class_names=dict(data.class_names),
-                fine_names=dict(data.fine_names),
-            )
-            for name, data in self.splits.items()
-        }
+        facts = {}
+        for name, data in self.splits.items():
+            names, count = (dict(data.class_names), dict(data.fine_names)), len(self.rows[name])
+            facts[name] = files.SplitFacts(data.name, data.shape, len(data), count, *names)
         settings = run_settings(self.config).known(RunSettings.of(loss))
         taken = Measures(facts, moment, settings=settings)
         files.write_tensors(self.folder / files.ROW_FILES[0], 0, rows)
