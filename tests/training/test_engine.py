@@ -21,6 +21,7 @@ from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.training import Run, TrainingError, load_config, train
 from uncollapse.training.checkpoint import CheckpointError
+from uncollapse.training.evaluation import Evaluated
 from uncollapse.training.log import Log
 from uncollapse.training.session import Session
 
@@ -93,6 +94,18 @@ def test_the_same_config_gives_the_same_run_and_another_seed_another(whole, tmp_
     assert outcome(train(config(seed=4), tmp_path / "other")) != outcome(whole)
 
 
+def test_the_best_checkpoint_is_the_first_with_the_highest_score(tmp_path, monkeypatch):
+    scores = iter([0.9, 0.2, 0.3, 0.1, 0.3])  # of the untrained network first, which has none
+    names = ("test/fine/recall@1", "test/recall@1")
+    monkeypatch.setattr(
+        Evaluated, "flat", lambda _: dict(zip(names, (0.5, next(scores)), strict=True))
+    )
+    often = {"steps": 4, "evaluate_every": 1, "checkpoint_every": 1}
+    run = train(config(train=often), tmp_path / "run")
+    assert run.summary["best_step"] == 2
+    assert run.checkpoints.steps() == [2, 3, 4]
+
+
 @pytest.mark.processes
 def test_reading_ahead_in_workers_changes_nothing(whole, tmp_path):
     assert outcome(train(config(data={"workers": 1}), tmp_path / "ahead")) == outcome(whole)
@@ -132,6 +145,8 @@ def test_a_finished_run_is_neither_overwritten_nor_made_again_nor_changed(tmp_pa
         train(run.config.with_changes({"optimizer": {"lr": 0.5}}), run.path, resume=True)
     assert train(run.config, run.path, resume=True).finished
     assert run.summary_file.stat().st_mtime_ns == before
+    run.summary_file.write_text("{")  # a damaged summary is written again
+    assert train(run.config, run.path, resume=True).finished
 
 
 def test_an_interrupted_run_ends_as_the_whole_one(tmp_path):

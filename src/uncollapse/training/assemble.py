@@ -41,8 +41,8 @@ def trains_on_texts(config: Config) -> bool:
 def check_samples(config: Config) -> None:
     """Raise `InputError` for texts with a backbone for images, or images with one for texts.
 
-    One's own `module.path:function` may read either. A network that scales pixels as its weights
-    expect takes no `data.mean` or `data.std` beside.
+    Your own `module.path:function` may read either. A network that scales pixels itself refuses
+    `data.mean` and `data.std`.
     """
     name, dataset = config.model.backbone, config.data.name
     texts = trains_on_texts(config)
@@ -82,7 +82,7 @@ def training_transform(config: Config) -> Compose:
 
 
 def evaluation_transform(config: DataConfig) -> Compose | None:
-    """The same without chance: the middle crop where the papers crop, `data.mean`, `data.std`."""
+    """The deterministic counterpart: the papers' centre crop, `data.mean` and `data.std`."""
     is_paper = config.augment == "paper"
     steps = data.paper_transform(config.name, train=False).steps if is_paper else []
     steps = [*steps, *_standardised(config)]
@@ -135,7 +135,7 @@ def uses_features(config: Config) -> bool:
 def with_frozen_features(
     data: LabelledImages, front: Front, config: Config, device: torch.device
 ) -> LabelledImages:
-    """The samples with their features, from the cache; `data.transform` is that of evaluation."""
+    """The samples with cached features; `data.transform` must be the evaluation transform."""
     front = front.to(device)
 
     def compute(samples: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ def with_frozen_features(
 
 
 def _identity(front: Front, config: Config) -> str:
-    """The network by its structure and weights, and how its samples are prepared."""
+    """A key for the cache: structure and weights of the network, preparation of its samples."""
     digest = hashlib.blake2b(repr(front).encode(), digest_size=16)
     for name, tensor in front.state_dict().items():
         digest.update(name.encode())
@@ -162,7 +162,7 @@ _STREAMS = ("model", "loss", "miner", "augment")
 
 
 def seeded(config: Config, stream: str) -> torch.Generator:
-    """The generator of one part of the run: the same seed gives the parts different numbers."""
+    """An independent random generator for one part of the run, derived from the run's seed."""
     return torch.Generator().manual_seed(config.seed * len(_STREAMS) + _STREAMS.index(stream))
 
 
@@ -181,12 +181,12 @@ def load_data(config: Config, split: str) -> LabelledImages:
 
 
 def as_evaluated(split_data: LabelledImages, config: Config) -> LabelledImages:
-    """A split as it is evaluated: the middle crop where training crops at random, mean and std."""
+    """The split with its evaluation transform instead of augmentation."""
     return replace(split_data, transform=evaluation_transform(config.data))
 
 
 def load_eval_data(config: Config, split: str) -> LabelledImages:
-    """A split of the config's dataset, as it is evaluated."""
+    """A split of the config's dataset, with its evaluation transform."""
     return as_evaluated(load_data(config, split), config)
 
 
@@ -232,7 +232,7 @@ def build_loss(config: Config, train: LabelledImages) -> Loss:
 
 
 def run_settings(config: Config) -> RunSettings:
-    """What advice on a run depends on, but for what its loss says."""
+    """The settings that advice on a run depends on, apart from those of its loss."""
     batch = config.batch
     return RunSettings(lr=config.optimizer.lr, batch_size=batch.samples, k=batch.per_class)
 

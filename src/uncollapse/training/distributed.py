@@ -32,14 +32,14 @@ class LostRankError(RuntimeError):
 
 
 class FirstRankError(RuntimeError):
-    """Rank 0 failed at what it does for all; it says why itself."""
+    """Rank 0 failed in work it does for all ranks; it reports the reason itself."""
 
 
 @dataclass(frozen=True)
 class Ranks:
     """This process's `rank` of `size`.
 
-    Alone, every method is what it says for one process and costs nothing.
+    With one process every method is cheap and exchanges nothing.
 
     >>> ranks = Ranks(rank=1, size=3)
     >>> ranks.counts(8), ranks.share(8)
@@ -51,7 +51,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0, which writes and speaks for all."""
+        """Whether this is rank 0, which writes files and messages for all ranks."""
         return self.rank == 0
 
     def counts(self, rows: int) -> list[int]:
@@ -75,7 +75,7 @@ class Ranks:
         return any(self.all_values(int(flag)))
 
     def on_first(self, work: Callable[[], T]) -> T:
-        """What `work` gives on rank 0, on every rank; a failure there is one everywhere."""
+        """Run `work` on rank 0 and return its result on every rank; an error is raised on all."""
         if self.size == 1:
             return work()
         outcome: list[Any] = [None, None]
@@ -102,7 +102,7 @@ def join(device: torch.device, timeout: float = 1800.0) -> Iterator[Ranks]:
     """The ranks of the torchrun this process was started by; `ALONE` where it was not.
 
     A process group that exists already is used, and left as it is. Otherwise one is made, gloo for
-    tensors on the CPU and nccl for CUDA, and ended at the end. `timeout` is how many seconds a rank
+    tensors on the CPU and nccl for CUDA, and destroyed at the end. `timeout` is how many seconds a rank
     waits for one that hangs; one that dies is noticed at once.
     """
     made = _started_by_torchrun()
@@ -136,7 +136,7 @@ def is_first() -> bool:
 
 @contextmanager
 def together(ranks: Ranks) -> Iterator[None]:
-    """Around a collective: what goes wrong in it is another rank's end."""
+    """Around a collective operation: report its failure as the loss of another rank."""
     try:
         yield
     except RuntimeError as error:
@@ -160,7 +160,7 @@ def gather(
 ) -> Tensor:
     """The rows of all ranks in order of rank, `[Σ counts, ...]`, the same on each.
 
-    Shares may differ in length; `counts` saves asking for the lengths where they are known.
+    Shares may differ in length; pass `counts` if they are known, to save a message.
 
     `adjoint` says what goes back to a rank's rows. `"sum"`: the gradients that all ranks have for
     them, added up: right whatever the ranks do with the rows, and what
@@ -180,7 +180,7 @@ def gather(
 
 
 def _all_gather(x: Tensor, counts: list[int], ranks: Ranks) -> Tensor:
-    """Shares are padded to the longest: not every backend takes shares of different lengths."""
+    """Gather shares padded to the longest: not every backend supports unequal lengths."""
     longest = max(counts)
     padded = x.contiguous()
     if len(x) < longest:
@@ -229,8 +229,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks = ALONE) -> N
 def share_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks = ALONE) -> None:
     """Replace each gradient by rank 0's.
 
-    For parameters of a loss of the whole batch (proxies, β), whose gradient every rank has: it is
-    the same up to the order in which a GPU adds, and must stay so.
+    For parameters of a loss of the whole batch (proxies, β), every rank computes the gradient
+    itself. On a GPU the results may differ by rounding, and must not drift apart.
     """
     _exchange(parameters, ranks, partial(distributed.broadcast, src=0))
 
@@ -265,7 +265,7 @@ class SharedBatchNorm(_BatchNorm):
     ranks: Ranks = ALONE
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Any number of dimensions: it stands for 1-, 2- and 3-dimensional layers."""
+        """Accept any number of dimensions: it replaces 1-, 2- and 3-dimensional layers."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise by the batch while training, by the running statistics otherwise."""
@@ -298,9 +298,9 @@ class SharedBatchNorm(_BatchNorm):
 
 
 def synchronise_batch_norm(module: nn.Module, ranks: Ranks = ALONE) -> nn.Module:
-    """Let every batch-norm layer of `module` see all ranks, in place; names and values stay.
+    """Make every batch-norm layer of `module` use the whole batch, in place; the state is kept.
 
-    `module` is in training mode; layers that are not (frozen ones) take no statistics and are left.
+    `module` is in training mode; frozen layers, which are not, stay as they are.
 
     >>> net = synchronise_batch_norm(nn.Sequential(nn.BatchNorm1d(2)), Ranks(0, 2))
     >>> type(net[0]).__name__, sorted(net.state_dict())[:2]

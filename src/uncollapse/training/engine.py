@@ -127,7 +127,7 @@ def _train(
 
 
 def _check_entry(run: Run, config: Config, *, resume: bool) -> list[str]:
-    """Raise unless this run may begin, or go on, in its folder; returns warnings.
+    """Raise unless this run may begin or resume in its folder; return warnings.
 
     A run begins in a new or empty folder only; hidden files do not count. `resume` goes on with the
     run that is there, if it has this config.
@@ -155,7 +155,7 @@ def _check_entry(run: Run, config: Config, *, resume: bool) -> list[str]:
 
 
 def _is_done(run: Run, config: Config) -> bool:
-    """Whether the run that is there has all its steps, and every file is as it was left."""
+    """Whether the run in the folder is complete and all its files are intact."""
     if not run.finished or run.summary["step"] < config.train.steps:
         return False
     store, steps = run.checkpoints, run.checkpoints.steps()
@@ -164,7 +164,7 @@ def _is_done(run: Run, config: Config) -> bool:
 
 
 def _restore(session: Session, run: Run, measurer: Measurer) -> list[str]:
-    """Go on from the newest good checkpoint, if there is any; returns what a user should know."""
+    """Resume from the newest valid checkpoint, if there is one; return warnings."""
     store, first = run.checkpoints, session.ranks.on_first
     checkpoint, complaints = first(lambda: store.load_last(session.restore))
     if checkpoint is None and complaints:
@@ -184,7 +184,7 @@ def _restore(session: Session, run: Run, measurer: Measurer) -> list[str]:
 
 
 def _begin(session: Session, run: Run) -> None:
-    """Write the config and the manifest; there is no summary while a run goes on."""
+    """Write the config and the manifest, and remove the summary of an earlier session."""
     write_text(run.config_file, session.config.to_toml())
     run.summary_file.unlink(missing_ok=True)
     manifest = Manifest.read(run.path)
@@ -292,7 +292,7 @@ class _Loop:
         self.log.write(self.session.step, values)
 
     def _save(self, *, best: bool = False) -> None:
-        """Write a checkpoint, unless the network is lost: the next step will say that."""
+        """Write a checkpoint unless weights are not finite, which the next step will report."""
         session = self.session
         if not session.sound:
             return
@@ -307,7 +307,7 @@ class _Loop:
         session.ranks.on_first(write)
 
     def _evaluate(self) -> Evaluated:
-        """Evaluate; a network that has diverged unseen by its batches is rolled back if it can."""
+        """Evaluate; roll back a network that turns out to have diverged, if the guard can."""
         session = self.session
         give_back_memory()  # kept between steps, it would add up with what comes next
         while True:

@@ -40,12 +40,12 @@ _RATES = (1e-2, 1e-3)
 
 
 class NotFiniteError(ValueError):
-    """A network that has diverged: its embeddings are no numbers to judge."""
+    """The network has diverged: some embeddings are NaN or infinite."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Splits through one network: what `evaluate` gives for each, and the embeddings it judged."""
+    """Scores and embeddings of each split for one network."""
 
     scores: Mapping[str, Mapping[str, float]]
     embeddings: Mapping[str, Tensor]
@@ -239,7 +239,7 @@ def _clusters(z: Tensor, labels: Tensor, multiplier: int) -> dict[str, float]:
 def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
     """Image files, or the images in folders, decoded as the run's evaluation images are.
 
-    Their labels are all 0: they are not known.
+    Their labels are unknown and set to 0.
     """
     files: list[Path] = []
     for path in map(Path, paths):
@@ -279,10 +279,10 @@ class Sides:
 
 @dataclass(frozen=True, eq=False)
 class GallerySearch:
-    """The queries of a split and their gallery, both with cameras; at most `max_samples` a side.
+    """The queries of a split and their gallery, both with cameras; at most `max_samples` of each.
 
-    Identity -1 is junk, which nobody searches for and nobody meets; identity 0, unless it has a
-    name of its own, is a distractor: wrong for every query.
+    Identity -1 is junk: neither a query nor in the gallery. Identity 0 is a distractor, a wrong
+    match for every query, unless it has a class name of its own.
     """
 
     queries: LabelledImages
@@ -291,9 +291,9 @@ class GallerySearch:
 
     @cached_property
     def sides(self) -> Sides:
-        """Who searches whom: all, or as many whole identities as `max_samples` a side has room for.
+        """All rows, or as many whole identities as fit into `max_samples` rows on either side.
 
-        They are always the same ones. Distractors are taken in proportion.
+        The choice is always the same. Distractors are taken in proportion.
         """
         ids, _, there, _ = self._columns
         people = np.random.default_rng(0).permutation(np.unique(ids[searching_rows(ids)]))
@@ -427,9 +427,9 @@ class PairCheck:
 def find_judges(
     config: Config, splits: Mapping[str, LabelledImages]
 ) -> tuple[dict[str, GallerySearch | PairCheck], list[str]]:
-    """The search or the check of each split that has one; and warnings.
+    """The gallery search or pair check of each split that has one, and warnings.
 
-    Queries that search a gallery are judged by that alone. Pairs are those of `data.pairs`, or of
+    A split with a gallery search has no pair check. Pairs are those of `data.pairs`, or of
     the list that the dataset comes with; `DataError` for a list that cannot be read.
     """
     judges: dict[str, GallerySearch | PairCheck] = {}

@@ -19,7 +19,7 @@ __all__ = ["Log", "repair_log"]
 
 
 class Log:
-    """The lines of a run. Opening drops what is past the offset; without a path nothing is written.
+    """The log of a run. Opening it drops what is past the offset; without a path it writes nothing.
 
     One rank writes; the others have a log without a path. The loggers of the config get each line
     written. A logger that fails is reported and left out from then on.
@@ -74,7 +74,7 @@ class Log:
 
 
 def _open_loggers(folder: Path, config: Config) -> list[Logger]:
-    """Those of the config; a package that is missing is an error where it was named.
+    """The loggers of the config; a missing package is an error.
 
     `loggers.json` says which run of each service the folder belongs to.
     """
@@ -92,7 +92,7 @@ def _open_loggers(folder: Path, config: Config) -> list[Logger]:
 
 
 def repair_log(path: Path, keep: int, manifest: Manifest) -> tuple[int, str | None]:
-    """Make a log fit to go on with: how many bytes of it to keep, and what was wrong with it.
+    """Prepare a log for resuming: how many bytes of it to keep, and what was wrong with it.
 
     `keep` is its length at the checkpoint. Of a log that was cut, changed or lost, the lines that
     can be read are kept.

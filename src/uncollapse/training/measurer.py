@@ -82,7 +82,7 @@ def _average_statistics(model: nn.Module) -> None:
 
 @contextmanager
 def undisturbed(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's own random state at `seed` inside, and as it was afterwards."""
+    """Seed torch's global random state inside the context, and restore it afterwards."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
@@ -123,7 +123,7 @@ def _figures(
 
 
 def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> float | None:
-    """Mean over the batches that show modes, as `mode_drift` has it; None where none does."""
+    """Mean of `mode_drift` over the batches with several modes per class; None without any."""
     rates = []
     for z, labels, rows in batches:
         batch_loss = partial(loss, sample_ids=rows)
@@ -134,7 +134,7 @@ def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> flo
 
 
 def _share_of_anchors(labels: Tensor) -> float:
-    """Samples with a positive, of a batch with a negative; a uniform batch may hold no triplet."""
+    """Share of samples that have a positive and a negative in the batch."""
     _, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
     return float((counts[inverse] > 1).float().mean()) if len(counts) > 1 else 0.0
 
@@ -147,7 +147,7 @@ _TEXT = 2_000  # bytes of a text; a page shows less
 
 
 def choose_samples(data: LabelledImages, embeddings: Tensor) -> Samples | None:
-    """Six queries, every class alike and always the same, each with the six rows nearest to it.
+    """Six queries, balanced over classes and always the same, with their six nearest rows.
 
     `data` holds the rows of `embeddings`, which must be finite; None for fewer than two of them.
     """
@@ -220,14 +220,14 @@ class Measurer:
         return [f"{split}: {judge.describe()}" for split, judge in self.judges.items()]
 
     def known(self) -> Measures | None:
-        """What was measured before this."""
+        """The measures taken so far, if any."""
         try:
             return files.read_measures(self.folder)
         except NotMeasuredError:
             return None
 
     def drop_damaged(self) -> str | None:
-        """Remove measures that cannot be used: they are taken again. Says what was wrong."""
+        """Remove damaged measures, which are then taken again; return what was wrong."""
         try:
             files.check_rows(self.folder)
             self.known()
@@ -243,7 +243,7 @@ class Measurer:
         loss: Loss,
         evaluated: Evaluated | None = None,
     ) -> Measures:
-        """Measure the untrained network, a `settled_copy`; what is known already is kept.
+        """Measure the untrained network, a `settled_copy`; existing measures are kept.
 
         `evaluated` is the evaluation of this network, if it was made already.
         """
@@ -355,7 +355,7 @@ def measure_run(
 def start_network(run: Run) -> nn.Module:
     """A run's network as it was before its first step, in evaluation mode, built again.
 
-    Where it has batch norm, that holds what `measures` says of a network before training.
+    Batch norm has the statistics described in `measures` for the network before training.
     """
     config = run.config
     check_trusted(run.path, config, trust=run.trust)
@@ -372,7 +372,7 @@ def _rebuilt(config: Config, train: LabelledImages) -> tuple[nn.Module, BatchFig
 
 
 def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:
-    """At most `most` rows, as even over the finest labels as these allow, always the same."""
+    """At most `most` rows, balanced over the finest labels; always the same."""
     return torch.from_numpy(balanced_rows(_finest_ids(data), most, np.random.default_rng(0)))
 
 

@@ -71,7 +71,7 @@ def forecast_run(
 
 
 def save_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
-    """Rows by the names of their columns, as CSV."""
+    """Write rows, given as dictionaries, as CSV."""
     fields = list(dict.fromkeys(key for row in rows for key in row))
     write_csv(path, fields, ([row.get(key, "") for key in fields] for row in rows))
     return path
@@ -88,7 +88,7 @@ _SURE = 20  # steps before the first judgement, from which on every strategy may
 class Entrant:
     """A strategy: its drift at the start, its last score (None without a race) and its result.
 
-    `scale` is what was left then of the mean distance of the held-out rows at the start. The result
+    `scale` is the mean distance of the held-out rows then, as a share of that at the start. The result
     is `wins`, `out`, `shrinks` (and so did not race) or `no room` in the budget.
     """
 
@@ -185,9 +185,9 @@ def race_budget(config: Config, steps: int | None = None) -> int:
 
 
 def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, float]:
-    """The drift of each on the run's first batches; the session's loss stays as it was.
+    """The drift of each strategy on the run's first batches; the session's loss is restored.
 
-    A memory holds these batches, but for the one that is measured.
+    A memory holds the batches other than the one measured.
     """
     trial, device, embedded = SessionTrial(session), session.device, []
     for _ in range(_BATCHES):
@@ -213,7 +213,7 @@ class _FirstSteps(SessionTrial):
         self._total = sum(size * steps for size, steps in zip(sizes, plan.rungs, strict=False))
 
     def race_data(self, steps: int, rows: int) -> races.RaceData | None:
-        """That of the session, with the number of each batch; the rows are looked at once."""
+        """The session's race data, with batches numbered; measures the held-out rows once."""
         data = super().race_data(steps, rows)
         if data is None:
             return None
@@ -232,7 +232,7 @@ class _FirstSteps(SessionTrial):
             self._progress(self._done, self._total)
 
     def embed(self, held: Tensor) -> Tensor:
-        """The rows as they are judged; what is left of their scale is kept."""
+        """Embed the held-out rows, and record what is left of their scale."""
         z = super().embed(held)
         self.scales.append(spread(z) / self._unit if self._unit else math.nan)
         return z

@@ -28,7 +28,7 @@ __all__ = ["LOSSES", "AnyLoss", "EvaluateConfig", "LossConfig", "Section"]
 
 
 class Section(BaseModel):
-    """Keys with defaults. Unknown keys, impossible values, and true or false for a number are not.
+    """Keys with defaults. Unknown keys, invalid values and booleans for numbers are refused.
 
     A key's validator says what is expected: `raise ValueError("'euclidean' where ...")`.
     """
@@ -40,7 +40,7 @@ class Section(BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _truth_is_no_number(cls, given: Any) -> Any:
-        """Python takes True for 1; as the word that it is, a number refuses it by its key."""
+        """Turn booleans for numbers into text, which is then refused: Python takes True for 1."""
         if not isinstance(given, Mapping):
             return given
         kinds = {key: field.annotation for key, field in cls.model_fields.items()}
@@ -58,7 +58,7 @@ class OneOf:
     def __get_pydantic_core_schema__(
         self, source: type[str], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Nothing but the words."""
+        """Accept only these words."""
         return core_schema.literal_schema(list(self.words))
 
 
@@ -155,7 +155,7 @@ class BatchConfig(Section):
 
     @property
     def per_class(self) -> int | None:
-        """Samples of a class in a batch; None where that is left to chance."""
+        """Samples per class in a batch; None for the uniform sampler."""
         return self.k if self.sampler == "pk" else None
 
 
@@ -238,7 +238,7 @@ class EvaluateConfig(Section):
 
 
 class TrainConfig(Section):
-    """`[train]`: how long, how often to look, and on what."""
+    """`[train]`: steps, intervals, precision, device and loggers."""
 
     steps: int = Field(1000, ge=1)
     log_every: int = Field(10, ge=1)
@@ -251,7 +251,7 @@ class TrainConfig(Section):
 
 
 class DistributedConfig(Section):
-    """`[distributed]`: several ranks; `timeout` is the seconds one waits for one that hangs."""
+    """`[distributed]`: several ranks; `timeout` is how many seconds to wait for a rank that hangs."""
 
     timeout: float = Field(1800.0, gt=0)
 
@@ -266,7 +266,7 @@ def _is_count(value: object) -> bool:
 class MemoryConfig(Section):
     """`[loss.memory]`: compare with the newest `size` embeddings, `losses.CrossBatchMemory`.
 
-    `after` is the step from which on.
+    It is used from step `after` on.
     """
 
     size: int = Field(ge=1)
@@ -314,7 +314,7 @@ class LossConfig(Section):
 
     @property
     def mining_margin(self) -> float:
-        """The margin of a miner that is given none: the loss's, or 0.2 where it is no distance."""
+        """The default margin of the miner: the loss's, or 0.2 if that is not a distance."""
         return 0.2 if always_normalizes(self.kind) else getattr(self, "margin", 0.2)
 
     @property
@@ -336,7 +336,7 @@ class LossConfig(Section):
         return getattr(self, "beta_per", None) == "sample"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sections are made from the registry: a copy elsewhere is made anew by its name."""
+        """Pickle by name: the classes are generated from the registry."""
         return _loss_section, (self.model_dump(exclude_unset=True) | {"name": self.name},)
 
 

@@ -97,10 +97,10 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Session:
-    """Everything that changes during a run. `advance` makes a step; the rest is saving.
+    """Everything that changes during a run. `advance` makes a step; `checkpoint` and `restore` save it.
 
-    On several ranks each has its share of the batch and all of everything else, the same on each:
-    the loss is computed of the whole batch by every rank, and only its own share goes backward.
+    Each of several ranks has its share of the batch and a copy of everything else. Every rank
+    computes the loss of the whole batch, and backpropagates through its own share.
     """
 
     def __init__(self, config: Config, data: LabelledImages, ranks: Ranks = ALONE) -> None:
@@ -159,7 +159,7 @@ class Session:
         return values
 
     def begin_step(self) -> None:
-        """Learning rate and random streams, as they are at the present step."""
+        """Set the learning rate and, on several ranks, the random streams of this step."""
         factor = assemble.learning_rate(self.config, self.step)
         if self.guard is not None:
             factor *= self.guard.lr_factor
@@ -189,9 +189,9 @@ class Session:
         self.stream = batches_from(place, self.data, sampler, workers=workers, ranks=self.ranks)
 
     def train_on(self, images: Tensor, rows: Tensor) -> tuple[Tensor, float]:
-        """A step of the optimiser; the whole batch's embeddings and loss, NaN where it is lost.
+        """A step of the optimiser; the whole batch's embeddings and loss, NaN if not finite.
 
-        There is no loss of embeddings that are not finite, which every rank sees alike.
+        Embeddings that are not finite have no loss; every rank sees the same ones.
         """
         counts = self.ranks.counts(len(rows))
         z = self.forward(images).float()
@@ -209,7 +209,7 @@ class Session:
             return self.model(images)  # type: ignore[no-any-return]
 
     def rescue_lost(self) -> str | None:
-        """Roll back a network whose embeddings are not finite; what was done, None if nothing."""
+        """Roll back a network that has diverged; returns what was done, None if nothing."""
         nothing = torch.full((2, self.config.model.dim), math.nan)
         rescues = [e.text for e in self._guarded(nothing, None, None) if e.kind == "rescue"]
         return "; ".join(rescues) or None
@@ -278,7 +278,7 @@ class Session:
         self.log_offset, self.latest = state["log_offset"], dict(state["latest"])
 
     def _descend(self, loss: Tensor) -> float:
-        """Follow the gradient of a loss, if it is finite; its value."""
+        """One optimiser step on a loss, unless it is not finite; returns its value."""
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         distributed.sum_gradients(self.model.parameters(), self.ranks)
@@ -300,7 +300,7 @@ class Session:
         return () if self.guard is None else self.guard.after_step(z, labels, loss, self.step)
 
     def _figures(self, z: Tensor) -> dict[str, Any]:
-        """What a logged line says beside the loss."""
+        """What is logged besides the loss."""
         figures: dict[str, Any] = {"diameter": diameter(z.detach())}
         health = None if self.guard is None else self.guard.monitor.health
         if health is not None:
@@ -338,7 +338,7 @@ _BYTES = 2**30  # of batches that are kept; a longer race goes over them again
 
 
 class SessionTrial(races.Trial):
-    """A session as a race sees it; on several ranks each trains its share and judges the whole."""
+    """The session as `health.race` uses it; each rank trains its share and evaluates all rows."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.model, session.optimizer, session.loss)
@@ -349,7 +349,7 @@ class SessionTrial(races.Trial):
         return self.session.place
 
     def rewind(self, batches_taken: int) -> None:
-        """Take those batches again that the restored weights have not seen."""
+        """Go back to the batch that follows the restored weights."""
         self.session.go_to_batch(batches_taken)
 
     def race_data(self, steps: int, rows: int) -> races.RaceData | None:
@@ -382,7 +382,7 @@ class SessionTrial(races.Trial):
 
 
 def held_out(ids: Array, seen: Array, most: int, rng: np.random.Generator) -> Array:
-    """At most `most` rows to judge by, several of a class, unseen ones where there are enough.
+    """At most `most` held-out rows, several per class, not in `seen` if there are enough.
 
     >>> rows = held_out(np.arange(40) % 8, np.arange(8), 12, np.random.default_rng(0))
     >>> len(rows), min(rows.tolist()) >= 8, np.unique(rows % 8, return_counts=True)[1].tolist()
