@@ -102,8 +102,8 @@ def join(device: torch.device, timeout: float = 1800.0) -> Iterator[Ranks]:
     """The ranks of the torchrun this process was started by; `ALONE` where it was not.
 
     A process group that exists already is used, and left as it is. Otherwise one is made, gloo for
-    tensors on the CPU and nccl for CUDA, and destroyed at the end. `timeout` is how many seconds a rank
-    waits for one that hangs; one that dies is noticed at once.
+    tensors on the CPU and nccl for CUDA, and destroyed at the end. A rank waits `timeout` seconds
+    for one that hangs; one that dies is noticed at once.
     """
     made = _started_by_torchrun()
     if distributed.is_available() and distributed.is_initialized():

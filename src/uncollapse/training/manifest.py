@@ -66,7 +66,7 @@ class Manifest:
         write_json(self.folder / _MANIFEST, values | {"seal": _digest(values)})
 
     def record(self, *names: str) -> Manifest:
-        """A manifest with the present checksums of these files; missing ones are dropped from it."""
+        """A manifest with the present checksums of these files; missing ones are dropped."""
         there = [name for name in names if (self.folder / name).is_file()]
         sums = {name: _sha256(self.folder / name) for name in there}
         return replace(self, files={**self.without(names).files, **sums})

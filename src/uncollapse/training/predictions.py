@@ -88,8 +88,8 @@ _SURE = 20  # steps before the first judgement, from which on every strategy may
 class Entrant:
     """A strategy: its drift at the start, its last score (None without a race) and its result.
 
-    `scale` is the mean distance of the held-out rows then, as a share of that at the start. The result
-    is `wins`, `out`, `shrinks` (and so did not race) or `no room` in the budget.
+    `scale` is the mean distance of the held-out rows then, as a share of that at the start. The
+    result is `wins`, `out`, `shrinks` (and so did not race) or `no room` in the budget.
     """
 
     strategy: Strategy

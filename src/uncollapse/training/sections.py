@@ -251,7 +251,7 @@ class TrainConfig(Section):
 
 
 class DistributedConfig(Section):
-    """`[distributed]`: several ranks; `timeout` is how many seconds to wait for a rank that hangs."""
+    """`[distributed]`: several ranks; `timeout` is the seconds to wait for a rank that hangs."""
 
     timeout: float = Field(1800.0, gt=0)
 

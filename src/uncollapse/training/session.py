@@ -97,7 +97,7 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Session:
-    """Everything that changes during a run. `advance` makes a step; `checkpoint` and `restore` save it.
+    """Everything that changes during a run. `advance` makes a step, `checkpoint` saves.
 
     Each of several ranks has its share of the batch and a copy of everything else. Every rank
     computes the loss of the whole batch, and backpropagates through its own share.
