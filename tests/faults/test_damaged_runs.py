@@ -4,6 +4,7 @@ A command may say what is wrong and end, or go on and warn. It may not show a tr
 give another result in silence.
 """
 
+import itertools
 import shutil
 import zlib
 from pathlib import Path
@@ -75,6 +76,12 @@ def files(home: Path, name: str) -> list[Path]:
     return sorted(p.relative_to(home / name) for p in (home / name).rglob("*") if p.is_file())
 
 
+def fresh(home: Path, name: str) -> None:
+    """Make `run` a copy of one of the runs."""
+    shutil.rmtree(home / "run", ignore_errors=True)
+    shutil.copytree(home / name, home / "run")
+
+
 def damage(path: Path, harm: str, other: Path) -> None:
     content = bytearray(path.read_bytes())
     if harm == "missing":
@@ -103,83 +110,80 @@ def counterpart(home: Path, file: Path) -> Path:
 
 
 def result(home: Path, command: str, capsys) -> tuple[int, str, object]:
-    """Exit code, all that was said, and what came out."""
-    place, out = home / "run", home / "out.npz"
-    out.unlink(missing_ok=True)
+    """Exit code, all that was printed, and what came out."""
+    run, out = home / "run", home / "out.npz"
     words = {
-        "resume": ["train", str(home / "whole.toml"), "--out", str(place), "--resume"],
-        "evaluate": ["evaluate", str(place), *command.split()[1:]],
-        "report": ["report", str(place), "--out", str(home / "page.html")],
-        "embed": ["embed", str(place), "--out", str(out)],
+        "resume": ["train", str(home / "whole.toml"), "--out", str(run), "--resume"],
+        "evaluate": ["evaluate", str(run), *command.split()[1:]],
+        "report": ["report", str(run), "--out", str(home / "page.html")],
+        "embed": ["embed", str(run), "--out", str(out)],
     }[command.split()[0]]
     capsys.readouterr()
     code = run_command(app, words)
-    said = capsys.readouterr()
-    found: object = said.out
-    if code == 0 and command == "embed":
-        found = np.load(out)["embeddings"].tobytes()
-    elif code == 0 and command.startswith("report"):
-        found = (home / "page.html").read_text(encoding="utf-8")
-    elif code == 0 and command.startswith("resume"):
-        weights = load_file(place / "checkpoints" / "step-00000008" / "weights.safetensors")
-        measures = (place / "measures.json").read_bytes()
+    printed = capsys.readouterr()
+    text, outcome = printed.out + printed.err, printed.out
+    if code != 0:
+        return code, text, outcome
+    if command == "embed":
+        return code, text, np.load(out)["embeddings"].tobytes()
+    if command.startswith("report"):
+        return code, text, (home / "page.html").read_text(encoding="utf-8")
+    if command.startswith("resume"):
+        weights = load_file(run / "checkpoints" / "step-00000008" / "weights.safetensors")
         tensors = {name: tensor.tobytes() for name, tensor in weights.items()}
-        found = tensors, (place / "metrics.jsonl").read_bytes(), measures
-    return code, said.out + said.err, found
+        log, measures = (run / "metrics.jsonl").read_bytes(), (run / "measures.json").read_bytes()
+        return code, text, (tensors, log, measures)
+    return code, text, outcome
 
 
-def wrong(code: int, said: str, found: object, expected: object) -> str | None:
-    if code not in (0, 2) or "Traceback" in said or "bug in uncollapse" in said:
+def wrong(code: int, text: str, outcome: object, expected: object) -> str | None:
+    if code not in (0, 2) or "Traceback" in text or "bug in uncollapse" in text:
         return f"code {code}"
-    if "weights_only" in said:
+    if "weights_only" in text:
         return "torch's advice to load unsafely"
-    if code == 2 and "error: " not in said:
+    if code == 2 and "error: " not in text:
         return "an error without a sentence"
-    if code == 0 and found != expected and "warning: " not in said:
+    if code == 0 and outcome != expected and "warning: " not in text:
         return "another result in silence"
     return None
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_damage_gives_a_traceback_or_another_result_in_silence(home, command, capsys):
-    source, count, bad, warned = COMMANDS[command], 0, [], 0
-    shutil.rmtree(home / "run", ignore_errors=True)
-    shutil.copytree(home / source, home / "run")
-    code, said, expected = result(home, command, capsys)
-    assert (code, "warning: " in said) == (0, False), said
-    for file in files(home, source):
-        for harm in HARMS:
-            shutil.rmtree(home / "run")
-            shutil.copytree(home / source, home / "run")
-            damage(home / "run" / file, harm, counterpart(home, file))
-            code, said, found = result(home, command, capsys)
-            count += 1
-            warned += "warning: " in said or code == 2
-            fault = wrong(code, said, found, expected)
-            if fault:
-                bad.append(f"{file} {harm}: {fault}: {said[-400:]}")
-    with capsys.disabled():
-        print(f"\n{command}: {count} damaged folders, {warned} of them said, {len(bad)} wrong")
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.night)])
+def test_no_damage_gives_a_traceback_or_another_result_in_silence(home, command, every, capsys):
+    """Every fifth way to damage a file, another fifth for each command; at night all."""
+    source, bad, warned = COMMANDS[command], [], 0
+    fresh(home, source)
+    code, text, expected = result(home, command, capsys)
+    assert (code, "warning: " in text) == (0, False), text
+    ways = list(itertools.product(files(home, source), HARMS))[
+        list(COMMANDS).index(command) :: every
+    ]
+    for file, harm in ways:
+        fresh(home, source)
+        damage(home / "run" / file, harm, counterpart(home, file))
+        code, text, outcome = result(home, command, capsys)
+        warned += "warning: " in text or code == 2
+        fault = wrong(code, text, outcome, expected)
+        bad += [f"{file} {harm}: {fault}: {text[-400:]}"] if fault else []
     assert not bad, "\n".join(bad)
-    assert warned > count // 20  # the harm is real
+    assert warned > len(ways) // 20  # the harm is real
 
 
 def test_a_whole_checkpoint_of_another_run_is_refused(home, capsys):
     for command in ("resume the finished", "evaluate", "embed"):
-        shutil.rmtree(home / "run", ignore_errors=True)
-        shutil.copytree(home / "whole", home / "run")
+        fresh(home, "whole")
         place = home / "run" / "checkpoints" / "step-00000008"
         shutil.rmtree(place)
         shutil.copytree(home / "other" / "checkpoints" / "step-00000008", place)
-        code, said, _ = result(home, command, capsys)
+        code, text, _ = result(home, command, capsys)
         assert code == 0
-        assert "step 8 is of another run: it was made with seed = 1" in said
-        assert "of step 6" in said
+        assert "step 8 is of another run: it was made with seed = 1" in text
+        assert "of step 6" in text
 
 
 def test_checkpoints_without_a_config_are_not_gone_on_with_under_another(home, capsys):
-    shutil.rmtree(home / "run", ignore_errors=True)
-    shutil.copytree(home / "half", home / "run")
+    fresh(home, "half")
     (home / "run" / "config.toml").unlink()
     before = {p: p.read_bytes() for p in (home / "run").rglob("*") if p.is_file()}
     words = ["train", str(home / "other.toml"), "--out", str(home / "run")]

@@ -1,4 +1,4 @@
-"""A few kills and contests of those that `tools/kills.py` makes in great numbers."""
+"""Processes killed at every kind of event, and processes that meet; `tools/kills.py` does more."""
 
 import sys
 
@@ -6,35 +6,71 @@ import pytest
 from PIL import Image
 
 import hostile_processes as hostile
+from uncollapse.training import train
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="forks, and looks into /proc"),
+    pytest.mark.processes,
+    pytest.mark.skipif(sys.platform != "linux", reason="forks"),
 ]
 
 
-def test_a_process_killed_after_its_first_checkpoint_loses_nothing(tmp_path):
-    assert hostile.kill_alone(2, tmp_path) == 2
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory):
+    """A folder with the data of the runs, and how one ends that is left alone."""
+    home = tmp_path_factory.mktemp("undisturbed")
+    train(hostile.tiny_config(home), home / "run")
+    return home, hostile.outcome(home / "run")
 
 
-def test_a_rank_killed_under_torchrun_loses_nothing(tmp_path):
-    assert hostile.kill_ranks(1, tmp_path) == 1
+@pytest.mark.parametrize(
+    "kills",
+    [
+        [("measure the start", 1), ("make a step", 3), ("write the weights", 1)],
+        [("list a checkpoint that is in place", 4), ("make a step", 5), ("write a line", 4)],
+        [("write a line", 16), ("remove old checkpoints", 1), ("measure the end", 1)],
+    ],
+    ids=str,
+)
+def test_a_run_killed_at_any_event_ends_as_if_left_alone(truth, tmp_path, kills):
+    home, expected = truth
+    config, out = hostile.tiny_config(home), tmp_path / "run"
+    for event, count in kills:
+        assert hostile.train_until(config, out, event, count), event
+    train(config, out, resume=True)
+    assert hostile.outcome(out) == expected
 
 
-def test_a_sweep_killed_loses_nothing(tmp_path):
-    assert hostile.kill_sweep(1, tmp_path) == 1
+@pytest.mark.night  # forked ranks die in tests/training/test_distributed.py
+def test_a_rank_killed_under_torchrun_costs_the_steps_since_the_last_checkpoint(tmp_path):
+    config, file = hostile.tiny_config(tmp_path, backbone="deadly_network:mortal"), "run.toml"
+    (tmp_path / file).write_text(config.to_toml())
+    death = f"1 11 {tmp_path / 'over'}"  # rank 1, at its step 11
+    code, text = hostile.torchrun(tmp_path / file, tmp_path / "killed", death=death)
+    assert code != 0
+    assert "rank 0 of 2 cannot reach another rank, which has ended or hangs" in text
+    assert "step 8 is saved: go on with the same command and --resume" in text
+    code, text = hostile.torchrun(tmp_path / file, tmp_path / "killed", "--resume", death=death)
+    assert code == 0, text
+    assert text.count("finished at step 24") == 1  # rank 0 alone speaks
+    assert (tmp_path / "killed" / "report.html").is_file()
+    code, text = hostile.torchrun(tmp_path / file, tmp_path / "undisturbed")
+    assert code == 0, text
+    assert hostile.outcome(tmp_path / "killed") == hostile.outcome(tmp_path / "undisturbed")
 
 
-def test_of_two_processes_in_one_folder_one_says_why_it_does_not_train(tmp_path):
-    assert hostile.meet_in_a_folder(2, tmp_path) == 2
+@pytest.mark.parametrize("resumed", [False, True])
+def test_of_two_processes_in_one_folder_one_says_why_it_does_not_train(tmp_path, resumed):
+    hostile.meet_in_a_folder(tmp_path, resumed=resumed)
 
 
+@pytest.mark.night
 def test_of_two_processes_in_one_sweep_one_says_why_it_does_not_begin(tmp_path):
-    assert hostile.meet_in_a_sweep(1, tmp_path) == 1
+    hostile.meet_in_a_sweep(tmp_path)
 
 
 def test_two_processes_share_one_image_cache(tmp_path):
     files = [tmp_path / f"{i}.png" for i in range(5)]
     for i, file in enumerate(files):
         Image.new("RGB", (9, 9), (i, 2 * i, 3 * i)).save(file)
-    assert hostile.meet_in_a_cache(2, files, tmp_path / "caches") == 2
+    hostile.meet_in_a_cache(files, tmp_path / "cache")

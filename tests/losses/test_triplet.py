@@ -21,13 +21,14 @@ from losses.loss_oracles import (
 from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import without_kernels
+from uncollapse.data import load
 from uncollapse.distances import tiles
 from uncollapse.health import drift
 from uncollapse.health.strategy import apply_strategy, rank_strategies, strategy_of
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.training import parse_config
-from uncollapse.training.sections import TrainingSize
+from uncollapse.training.assemble import build_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 HARDEST = "hardest-negative"
@@ -200,14 +201,14 @@ def test_the_forms_of_a_scale_free_loss_are_words_and_the_first_is_true_too():
 
 
 def test_in_a_config_a_scale_free_form_is_a_word_beside_true_and_false():
-    size = TrainingSize(2, 8, 4)
+    data = load("digits")
     for value, expected in ((True, True), ("mean", True), (HARDEST, HARDEST), (False, False)):
         config = parse_config({"loss": {"name": "triplet", "scale_free": value}})
-        assert config.loss.build(None, size).scale_free == expected
+        assert build_loss(config, data).scale_free == expected
     with pytest.raises(InputError, match=r"loss\.scale_free"):
         parse_config({"loss": {"scale_free": "median"}})
     with refused("distance"):
-        parse_config({"loss": {"scale_free": HARDEST, "distance": "cosine"}}).loss.build(None, size)
+        build_loss(parse_config({"loss": {"scale_free": HARDEST, "distance": "cosine"}}), data)
 
 
 def every_triplet(labels):

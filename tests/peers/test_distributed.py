@@ -12,7 +12,7 @@ from torch import multiprocessing
 
 import uncollapse as uc
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 WORLD = 2
 

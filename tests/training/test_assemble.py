@@ -1,15 +1,29 @@
+"""From a config to loss, sampler, optimiser and device; `[loss]` against the losses it names."""
+
+import inspect
 import math
+import re
+from typing import get_args
 
 import pytest
 import torch
+from pydantic import ValidationError
 
+from support.errors import refused
+from uncollapse import losses
+from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource
-from uncollapse.losses import ContrastiveLoss, TrimmedLoss, TripletLoss
+from uncollapse.losses import CrossBatchMemory, IdentityLoss, Loss, MultipleLosses, TrimmedLoss
+from uncollapse.losses.base import Wrapper
+from uncollapse.losses.combined import NECKS
+from uncollapse.losses.memory import REFERENCES
+from uncollapse.losses.regularizers import Regularizer
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training import assemble
 from uncollapse.training.config import parse_config
-from uncollapse.training.sections import LOSSES
+from uncollapse.training.sections import LOSSES, IdentityConfig, LossConfig, OneOf
+from uncollapse.training.sections import RegularizerConfig as Regularizers
 
 
 def samples(*counts: int) -> LabelledImages:
@@ -19,121 +33,277 @@ def samples(*counts: int) -> LabelledImages:
 
 
 DATA = samples(6, 5, 4)
-PARTS = ("model", "loss", "miner", "augment")
+REGULARIZERS = get_args(Regularizers.model_fields["name"].annotation)
+EVERY = pytest.mark.parametrize("name", LOSSES)
+WITHOUT_MEMORY = ("n-pair", "soft-triple", "proxy", "arc", "cos")  # how their names begin
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_is_built_and_measures_a_batch(name):
-    config = parse_config({"loss": {"name": name}, "model": {"dim": 4}})
-    loss = assemble.build_loss(config, DATA)
-    assert type(loss) is LOSSES[name].kind
-    images, _ = DATA[:]
-    assert torch.isfinite(loss(images, DATA.label_index))
+def built(name="triplet", *, seed=0, unit=False, mining=None, **keys) -> Loss:
+    """The loss of a run with these keys in `[loss]`."""
+    values = {"model": {"dim": 2, "normalize": unit}, "batch": {"p": 3, "k": 2}, "seed": seed}
+    config = parse_config({**values, "mining": mining or {}, "loss": {"name": name, **keys}})
+    return assemble.build_loss(config, DATA)
 
 
-def test_the_triplet_loss_mines_easy_positives_and_semi_hard_negatives_unless_told():
-    miner = assemble.build_loss(parse_config({}), DATA).miner
-    assert isinstance(miner, Miner)
-    assert (miner.positives, miner.negatives, miner.margin) == ("easy", "semihard", 0.2)
+def own_keys(name: str) -> dict[str, object]:
+    shared = LossConfig.model_fields.keys()
+    return {k: f.default for k, f in LOSSES[name].model_fields.items() if k not in shared}
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name != "triplet"])
-def test_other_losses_are_mined_when_a_side_is_named(name):
-    assert assemble.build_loss(parse_config({"loss": {"name": name}}), DATA).miner is None
-    named = {"loss": {"name": name}, "mining": {"negatives": "hard"}}
-    miner = assemble.build_loss(parse_config(named), DATA).miner
-    assert (miner.positives, miner.negatives) == ("easy", "hard")
+def sizes(kind: type[Loss]) -> dict[str, object]:
+    """The arguments of a loss that follow from the training data."""
+    values = {"num_classes": 3, "dim": 2, "generator": torch.Generator(), "size": None}
+    return {k: v for k, v in values.items() if k in inspect.signature(kind).parameters}
 
 
-def test_every_setting_of_the_miner_arrives():
-    settings = {
-        "positives": "random",
-        "negatives": "distance",
-        "pool": 7,
-        "margin": 0.3,
-        "epsilon": 0.2,
-        "fallback": "skip",
-        "cutoffs": (0.4, 1.2),
-        "keep": "violating",
+def test_every_loss_has_a_section():
+    public = {getattr(losses, name) for name in losses.__all__}
+    concrete = {x for x in public if isinstance(x, type) and issubclass(x, Loss)}
+    added = {loss for loss in concrete if issubclass(loss, Wrapper | Regularizer)}
+    # A run's batches have labels and no columns of pairs.
+    elsewhere = {Loss, losses.TupleLoss, losses.MultipleNegativesRankingLoss}
+    assert {section.kind for section in LOSSES.values()} == concrete - added - elsewhere
+    made = {type(built(regularizer={"name": name}).others[0]) for name in REGULARIZERS}
+    assert made == {loss for loss in added if issubclass(loss, Regularizer)}
+
+
+@EVERY
+def test_a_section_has_the_keywords_of_its_loss_and_their_defaults(name):
+    kind = LOSSES[name].kind
+    parameters, of_the_data = inspect.signature(kind).parameters, sizes(kind)
+    assert all(p.kind is p.KEYWORD_ONLY for p in parameters.values())
+    made = kind(**of_the_data)
+    assert own_keys(name) == {
+        k: getattr(made, k) if p.default is None else p.default
+        for k, p in parameters.items()
+        if k not in {"miner", *of_the_data}
     }
-    given = settings | {"cutoffs": [0.4, 1.2]}
-    miner = assemble.build_loss(parse_config({"mining": given}), DATA).miner
-    assert {key: getattr(miner, key) for key in settings} == settings
+
+
+@EVERY
+def test_the_words_of_a_section_are_those_of_its_loss(name):
+    kind = LOSSES[name].kind
+    for key, field in LOSSES[name].model_fields.items():
+        words = next((m.words for m in field.metadata if isinstance(m, OneOf)), ())
+        words = words or tuple(w for w in get_args(field.annotation) if isinstance(w, str))
+        if not words or key in ("name", "trim_on"):
+            continue
+        size = {k: v for k, v in sizes(kind).items() if k != key}
+        size |= {"size": 3} if key == "beta_per" else {}
+        with pytest.raises(InputError) as caught:
+            kind(**{key: "nonsense"}, **size)
+        assert set(re.findall(r"'([^']+)'", caught.value.allowed)) == set(words)
+        assert all(isinstance(kind(**{key: word}, **size), Loss) for word in words)
+
+
+def accepts(work, *errors) -> bool:
+    try:
+        work()
+    except errors:
+        return False
+    return True
+
+
+@EVERY
+def test_what_a_section_accepts_its_loss_accepts_and_what_it_refuses_it_refuses(name):
+    kind = LOSSES[name].kind
+    tried = (-1e9, -1.0, -1e-9, 0.0, 1e-9, 1e-6, 0.5, 1.0, 3.0, float("inf"), float("nan"))
+    for key, default in own_keys(name).items():
+        if not isinstance(default, float | int) or isinstance(default, bool):
+            continue
+        for value in tried:
+            number = int(value) if isinstance(default, int) and abs(value) < 1e9 else value
+            section = accepts(lambda k=key, v=number: LOSSES[name](**{k: v}), ValidationError)
+            loss = accepts(lambda k=key, v=number: kind(**{k: v}, **sizes(kind)), InputError)
+            assert section == loss, (key, number)
+            assert not section or type(built(name, **{key: number})) is kind
+
+
+def test_the_keys_of_a_classifier_a_memory_and_trimming_are_those_of_their_losses():
+    plain, tried = built(), (-1.0, -1e-9, 1e-9, 0.5, 1.0, 1.0 + 1e-9, 3.0, math.inf, math.nan)
+    for key in ("weight", "label_smoothing"):
+        for value in tried:
+            given = {key: value}
+            section = accepts(lambda given=given: IdentityConfig(**given), ValidationError)
+            assert section == accepts(
+                lambda given=given: IdentityLoss(plain, num_classes=3, dim=2, **given), InputError
+            )
+    for word in REFERENCES:
+        assert built(memory={"size": 8, "references": word}).references == word
+    for word in NECKS:
+        assert built(identity={"neck": word}).neck == word
+    for word in get_args(LossConfig.model_fields["trim_on"].annotation):
+        assert built(trim=0.5, trim_on=word).on == word
+
+
+@EVERY
+def test_a_section_builds_its_loss_with_its_settings_and_miner(name):
+    loss = built(name, mining={"negatives": "hard"})
+    assert type(loss) is LOSSES[name].kind
+    assert (loss.miner.positives, loss.miner.negatives) == ("easy", "hard")
+    z, labels = torch.randn(6, 2, generator=torch.Generator().manual_seed(1)), [0, 0, 1, 1, 2, 2]
+    plain = loss.__class__(**sizes(loss.__class__), miner=Miner("easy", "hard"))
+    if list(plain.parameters()):
+        plain.load_state_dict(loss.state_dict())
+    assert torch.equal(loss(z, labels), plain(z, labels))
+    assert (built(name).miner is None) == (name != "triplet")
+
+
+@EVERY
+def test_every_loss_can_be_trimmed_and_have_a_classifier_and_a_regulariser(name):
+    kind, mining = LOSSES[name].kind, {"positives": "easy", "negatives": "hard"}
+    identity = {"weight": 0.5, "label_smoothing": 0.1, "neck": "batch-norm"}
+    trimmed = built(name, mining=mining, trim=0.5, trim_on="positives")
+    assert (type(trimmed), type(trimmed.inner)) == (TrimmedLoss, kind)
+    assert (trimmed.fraction, trimmed.on) == (0.5, "positives")
+    for keys, inner in (({}, kind), ({"trim": 0.5}, TrimmedLoss)):
+        loss = built(name, mining=mining, identity=identity, **keys)
+        assert (type(loss), type(loss.inner)) == (IdentityLoss, inner)
+        assert (loss.weight, loss.label_smoothing, loss.neck) == (0.5, 0.1, "batch-norm")
+        assert tuple(loss.classifier.shape) == (3, 2)
+        assert loss.miner.negatives == "hard"
+    for other in REGULARIZERS:
+        loss = built(name, mining=mining, regularizer={"name": other, "weight": 0.25})
+        assert (type(loss), type(loss.inner)) == (MultipleLosses, kind)
+        assert loss.weights == (1.0, 0.25)
+        assert loss.miner.negatives == "hard"
+        z = torch.randn(6, 2, generator=torch.Generator().manual_seed(1), requires_grad=True)
+        assert loss(z, torch.tensor([0, 0, 1, 1, 2, 2])).requires_grad
+
+
+@EVERY
+def test_losses_that_compare_rows_have_a_memory_and_others_are_refused_one(name):
+    if name.startswith(WITHOUT_MEMORY):
+        with refused("loss"):
+            built(name, memory={"size": 64})
+    else:
+        loss = built(name, memory={"size": 64})
+        assert isinstance(loss, CrossBatchMemory)
+        assert torch.isfinite(loss(torch.randn(6, 2), [0, 0, 1, 1, 2, 2]))
+
+
+def test_the_memory_is_between_trimming_and_a_classifier_and_holds_a_batch():
+    memory = {"size": 50, "after": 3, "references": "fixed"}
+    loss = built(trim=0.5, identity={}, memory=memory)
+    kinds = (type(loss), type(loss.inner), type(loss.inner.inner))
+    assert kinds == (IdentityLoss, CrossBatchMemory, TrimmedLoss)
+    assert {key: getattr(loss.inner, key) for key in memory} == memory
+    with refused("loss.memory.size"):
+        built(memory={"size": 5})  # of batches of 6
+
+
+@pytest.mark.parametrize("name", ["variance-covariance", "sigreg"])
+def test_a_regulariser_sees_directions_where_the_loss_or_the_network_has_no_others(name):
+    added = {"regularizer": {"name": name}}
+    assert not built(**added).others[0].normalize
+    assert built(unit=True, **added).others[0].normalize
+    assert built("sup-con", **added).others[0].normalize
+    assert name != "sigreg" or built(**added).others[0].generator is not None
+
+
+def test_what_a_loss_learns_is_sized_by_the_data_and_drawn_from_the_seed():
+    for per, count in (("global", 1), ("class", 3), ("sample", 15)):
+        assert len(built("margin", beta_per=per).beta) == count
+        assert LOSSES["margin"](beta_per=per).wants_sample_ids == (per == "sample")
+    assert built("proxy-nca", per_class=2).proxies.shape == (3, 2, 2)
+    for keys, drawn in (({"name": "proxy-nca"}, "proxies"), ({"identity": {}}, "classifier")):
+        first, again, other = (getattr(built(seed=s, **keys), drawn) for s in (7, 7, 8))
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+
+
+def test_options_arrive_at_the_loss():
+    options = {"margin": 0.5, "distance": "squared", "swap": True, "reduction": "max"}
+    loss = built(**options)
+    assert {key: getattr(loss, key) for key in options} == options
+    pairs = built("contrastive", pos_margin=0.3, distance="squared", reduction="pairs")
+    assert (pairs.pos_margin, pairs.distance, pairs.reduction) == (0.3, "squared", "pairs")
+
+
+@EVERY
+def test_a_miner_takes_the_margin_of_a_loss_of_distances(name):
+    own = name in ("triplet", "margin", "contrastive")
+    assert LOSSES[name]().mining_margin == (own_keys(name)["margin"] if own else 0.2)
 
 
 @pytest.mark.parametrize(
     ("loss", "mining", "margin"),
     [
         ({"margin": 0.0}, {}, 0.0),
-        ({"margin": 0.7}, {}, 0.7),
         ({"margin": 0.7}, {"margin": 0.1}, 0.1),
         ({"name": "sup-con"}, {"positives": "easy"}, 0.2),
         ({"name": "contrastive", "margin": 0.5}, {"positives": "easy"}, 0.5),
     ],
 )
 def test_the_miners_margin_is_its_own_or_the_losss(loss, mining, margin):
-    config = parse_config({"loss": loss, "mining": mining})
-    assert assemble.build_loss(config, DATA).miner.margin == margin
+    assert built(**loss, mining=mining).miner.margin == margin
 
 
-def test_trimming_wraps_the_loss_and_its_miner():
-    loss = assemble.build_loss(parse_config({"loss": {"trim": 0.5}}), DATA)
-    assert isinstance(loss, TrimmedLoss)
-    assert isinstance(loss.inner, TripletLoss)
-    assert isinstance(loss.miner, Miner)
+def test_only_the_plain_triplet_hinge_has_a_hinge_margin():
+    triplet = LOSSES["triplet"]
+    assert triplet(margin=0.3, reduction="nonzero").hinge_margin == 0.3
+    for change in ("soft", "scale_free", "normalize", "swap"):
+        assert triplet(**{change: True}).hinge_margin is None
+    assert triplet(distance="squared").hinge_margin is None
+    assert all(s().hinge_margin is None for name, s in LOSSES.items() if name != "triplet")
 
 
-def test_a_config_can_ask_for_all_that_a_pml_user_has():
-    values = {"name": "contrastive", "pos_margin": 0.1, "distance": "squared", "reduction": "pairs"}
-    loss = assemble.build_loss(parse_config({"loss": values}), DATA)
-    assert isinstance(loss, ContrastiveLoss)
-    assert (loss.pos_margin, loss.distance, loss.reduction) == (0.1, "squared", "pairs")
+def test_every_setting_of_the_miner_arrives():
+    settings = {"positives": "random", "negatives": "distance", "pool": 7, "margin": 0.3}
+    settings |= {"epsilon": 0.2, "fallback": "skip", "cutoffs": (0.4, 1.2), "keep": "violating"}
+    miner = built(mining=settings).miner
+    assert {key: getattr(miner, key) for key in settings} == settings
+    plain = built().miner
+    assert (plain.positives, plain.negatives, plain.margin) == ("easy", "semihard", 0.2)
 
 
 def test_the_parts_of_a_run_draw_different_numbers_and_the_same_again():
-    config = parse_config({"seed": 3})
-    draws = {s: torch.rand(1, generator=assemble.seeded(config, s)).item() for s in PARTS}
-    assert len(set(draws.values())) == len(draws)
-    again = {s: torch.rand(1, generator=assemble.seeded(config, s)).item() for s in PARTS}
-    assert again == draws
-
-
-def test_the_sampler_is_the_one_asked_for():
-    sampler = assemble.build_sampler(parse_config({"batch": {"p": 3, "k": 4}}), DATA)
-    assert isinstance(sampler, PKSampler)
-    assert len(next(iter(sampler))) == 12
-    uniform = parse_config({"batch": {"sampler": "uniform", "size": 15}})
-    assert isinstance(assemble.build_sampler(uniform, DATA), UniformBatchSampler)
+    config, parts = parse_config({"seed": 3}), ("model", "loss", "miner", "augment")
+    first, again = (
+        [torch.rand(1, generator=assemble.seeded(config, part)).item() for part in parts]
+        for _ in range(2)
+    )
+    assert len(set(first)) == len(parts)
+    assert again == first
 
 
 @pytest.mark.parametrize(
-    ("batch", "message"),
+    ("batch", "kind", "size"),
     [
-        ({"p": 2, "k": 100_000}, r"batch\.k: expected at most 6, .*largest class, got 100000"),
-        ({"p": 4, "k": 2}, r"batch\.p: expected at most the 3 classes of two samples .*got 4"),
-        ({"sampler": "uniform", "size": 16}, r"batch\.size: expected at most the 15 samples"),
-        ({"p": 10**30, "k": 10**30}, r"batch\.p: expected at most the 3 classes"),
+        ({"p": 3, "k": 4}, PKSampler, 12),
+        ({"p": 3, "k": 6}, PKSampler, 18),  # smaller classes are repeated
+        ({"sampler": "uniform", "size": 15}, UniformBatchSampler, 15),
     ],
 )
-def test_a_batch_that_the_data_cannot_fill_is_refused_by_its_key(batch, message, monkeypatch):
+def test_the_sampler_is_the_one_asked_for(batch, kind, size):
+    sampler = assemble.build_sampler(parse_config({"batch": batch}), DATA)
+    assert type(sampler) is kind
+    assert len(next(iter(sampler))) == size
+
+
+@pytest.mark.parametrize(
+    ("batch", "key", "allowed", "data"),
+    [
+        ({"p": 2, "k": 100_000}, "batch.k", "at most 6", DATA),
+        ({"p": 4, "k": 2}, "batch.p", "at most the 3 classes", DATA),
+        ({"sampler": "uniform", "size": 16}, "batch.size", "at most the 15 samples", DATA),
+        ({"p": 10**30, "k": 10**30}, "batch.p", "at most the 3 classes", DATA),
+        ({"p": 3, "k": 2}, "batch.p", "at most the 2 classes", samples(4, 1, 4)),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_batch_that_the_data_cannot_fill_is_refused_by_its_key(
+    batch, key, allowed, data, monkeypatch
+):
     monkeypatch.setattr(PKSampler, "__init__", None)  # nothing is drawn, nothing allocated
-    with pytest.raises(ValueError, match=message):
-        assemble.build_sampler(parse_config({"batch": batch}), DATA)
-
-
-def test_a_class_smaller_than_k_is_repeated_as_long_as_one_is_large_enough():
-    sampler = assemble.build_sampler(parse_config({"batch": {"p": 3, "k": 6}}), DATA)
-    assert len(next(iter(sampler))) == 18
-
-
-def test_classes_of_one_sample_do_not_count():
-    with pytest.raises(ValueError, match=r"batch\.p: expected at most the 2 classes"):
-        assemble.build_sampler(parse_config({"batch": {"p": 3, "k": 2}}), samples(4, 1, 4))
+    with pytest.raises(InputError, match=allowed) as caught:
+        assemble.build_sampler(parse_config({"batch": batch}), data)
+    assert caught.value.name == key
 
 
 @pytest.mark.parametrize("name", ["meta", "nonsense", "", "cuda:99", "cpu:x"])
-def test_a_device_that_cannot_compute_here_is_refused_with_those_that_can(name):
-    with pytest.raises(ValueError, match=r"^train\.device: expected 'auto' or 'cpu'.*, got '"):
+def test_a_device_that_cannot_compute_here_is_refused(name):
+    with refused("train.device"):
         assemble.pick_device(name)
 
 
@@ -143,14 +313,14 @@ def test_a_device_is_found():
 
 
 def test_the_losss_own_parameters_have_a_rate_and_no_weight_decay():
-    values = {"optimizer": {"name": "sgd", "lr": 0.1, "loss_lr": 0.5, "weight_decay": 0.01}}
-    config = parse_config({**values, "loss": {"name": "margin"}})
-    loss = assemble.build_loss(config, DATA)
-    optimizer = assemble.build_optimizer(config, torch.nn.Linear(4, 2), loss)
-    assert [(g["lr"], g["weight_decay"]) for g in optimizer.param_groups] == [(0.1, 0.01), (0.5, 0)]
-    fixed = parse_config({**values, "loss": {"name": "margin", "learn_beta": False}})
-    plain = assemble.build_optimizer(fixed, torch.nn.Linear(4, 2), assemble.build_loss(fixed, DATA))
-    assert len(plain.param_groups) == 1
+    optimizer = {"name": "sgd", "lr": 0.1, "loss_lr": 0.5, "weight_decay": 0.01}
+    for learned, expected in ((True, [(0.1, 0.01), (0.5, 0)]), (False, [(0.1, 0.01)])):
+        loss = {"name": "margin", "learn_beta": learned}
+        config = parse_config({"optimizer": optimizer, "loss": loss})
+        parts = torch.nn.Linear(4, 2), assemble.build_loss(config, DATA)
+        groups = assemble.build_optimizer(config, *parts).param_groups
+        assert [(group["lr"], group["weight_decay"]) for group in groups] == expected
+    assert {id(p) for p in groups[0]["params"]} == {id(p) for p in parts[0].parameters()}
 
 
 def test_the_rate_warms_up_and_falls_along_a_cosine():

@@ -1,3 +1,5 @@
+"""Checkpoints: kept, verified, and what is left where one is damaged or cannot be written."""
+
 import os
 import pickle
 import shutil
@@ -9,10 +11,11 @@ from safetensors import SafetensorError
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.manifest import record_files
 
+FULL = OSError(28, "No space left on device")
+
 
 def checkpoint(step: int) -> Checkpoint:
-    generator = torch.Generator().manual_seed(step)
-    weights = {"w": torch.randn(3, 2, generator=generator)}
+    weights = {"w": torch.randn(3, 2, generator=torch.Generator().manual_seed(step))}
     return Checkpoint(step, weights, {"rng": torch.get_rng_state(), "best": 0.5, "list": [1, 2]})
 
 
@@ -22,6 +25,8 @@ def store(tmp_path):
 
 
 def test_what_was_saved_is_what_is_loaded(store):
+    assert store.load_last() == (None, [])
+    assert store.best() == (None, None)
     store.save(checkpoint(5))
     loaded, complaints = store.load_last()
     assert (loaded.step, complaints) == (5, [])
@@ -29,11 +34,15 @@ def test_what_was_saved_is_what_is_loaded(store):
     assert loaded.state["list"] == [1, 2]
 
 
-def test_the_last_two_and_the_best_are_kept(store):
+def test_the_last_two_and_the_best_are_kept_and_a_lost_best_is_missed(store):
     for step in (1, 2, 3, 4, 5):
         store.save(checkpoint(step), best=step == 2)
     assert store.steps() == [2, 4, 5]
     assert store.best() == (2, None)
+    shutil.rmtree(store.place(2))
+    step, complaint = store.best()
+    assert step is None
+    assert "step-00000002, the best checkpoint, is missing" in complaint
 
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "state.pt"])
@@ -42,13 +51,10 @@ def test_a_damaged_checkpoint_is_detected_and_the_one_before_used(store, file, h
     store.save(checkpoint(1))
     victim = store.save(checkpoint(2)) / file
     content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    victim.write_bytes(content if harm == "flip" else content[: len(content) // 2])
     if harm == "remove":
         victim.unlink()
-    elif harm == "cut":
-        victim.write_bytes(content[: len(content) // 2])
-    else:
-        content[len(content) // 2] ^= 0xFF
-        victim.write_bytes(content)
     loaded, complaints = store.load_last()
     assert loaded.step == 1
     assert len(complaints) == 1
@@ -57,26 +63,39 @@ def test_a_damaged_checkpoint_is_detected_and_the_one_before_used(store, file, h
         store.load(2)
 
 
-def test_leftovers_of_a_killed_write_are_ignored_and_removed(store):
+def test_leftovers_of_a_killed_write_and_other_names_are_no_checkpoints(store):
     store.save(checkpoint(1))
     leftover = store.folder / ".step-00000002.999999"
     shutil.copytree(store.folder / "step-00000001", leftover)
+    for name in ("step-²", "step-1", "step-0000000x"):
+        (store.folder / name).mkdir()
+    (store.folder / "step-00000009").touch()
     assert store.steps() == [1]
     store.save(checkpoint(3))
     assert not leftover.exists()
 
 
-def test_a_disk_that_fills_up_leaves_the_last_checkpoint_intact(store, monkeypatch):
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        ("torch.save", FULL, ""),
+        ("uncollapse.training.manifest.write_json", FULL, ""),
+        ("uncollapse.training.checkpoint.save_file", SafetensorError("No space left"), "MB are"),
+    ],
+)
+def test_a_disk_that_fills_up_leaves_the_last_checkpoint_intact(
+    store, monkeypatch, function, error, words
+):
     store.save(checkpoint(1))
 
     def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
-    monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(CheckpointError, match=r"No space left.*step 1 is intact"):
-        store.save(checkpoint(2))
+    monkeypatch.setattr(function, full)
+    with pytest.raises(CheckpointError, match=rf"step 2.*No space left.*{words}.*step 1 is intact"):
+        store.save(checkpoint(2), best=True)
     assert store.steps() == [1]
-    assert [p.name for p in store.folder.iterdir()] == ["step-00000001"]
+    assert not list(store.folder.glob(".*"))
     assert store.load_last()[0].step == 1
 
 
@@ -84,11 +103,6 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="cannot write the checkpoint of step 1"):
         CheckpointStore(tmp_path / "file" / "x").save(checkpoint(1))
-
-
-def test_an_empty_store_has_nothing(store):
-    assert store.load_last() == (None, [])
-    assert store.best() == (None, None)
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", "null", "2", '{"files": {}}'])
@@ -113,6 +127,14 @@ def test_a_checkpoint_that_the_manifest_does_not_list_was_not_finished(store):
     assert store.steps() == [1, 3]
 
 
+class Trap:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
 def test_a_pickle_in_place_of_the_state_is_neither_run_nor_advised(store, tmp_path):
     store.save(checkpoint(1))
     victim = store.save(checkpoint(2)) / "state.pt"
@@ -123,53 +145,3 @@ def test_a_pickle_in_place_of_the_state_is_neither_run_nor_advised(store, tmp_pa
     assert "state.pt cannot be read" in complaints[0]
     assert "weights_only" not in complaints[0]
     assert not (tmp_path / "sprung").exists()
-
-
-class Trap:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
-
-
-def test_the_best_is_kept_and_missed_where_it_is_gone(store):
-    for step in (1, 2, 3, 4):
-        store.save(checkpoint(step), best=step == 1)
-    assert store.steps() == [1, 3, 4]
-    assert store.best() == (1, None)
-    shutil.rmtree(store.place(1))
-    step, complaint = store.best()
-    assert step is None
-    assert "step-00000001, the best checkpoint, is missing" in complaint
-
-
-def test_a_disk_that_fills_up_before_the_manifest_leaves_the_last_checkpoint(store, monkeypatch):
-    store.save(checkpoint(1))
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("uncollapse.training.manifest.write_json", full)
-    with pytest.raises(CheckpointError, match=r"step 2.*No space left.*step 1 is intact"):
-        store.save(checkpoint(2), best=True)
-    assert store.load_last()[0].step == 1
-
-
-def test_an_error_of_safetensors_is_a_sentence_that_says_how_much_is_free(store, monkeypatch):
-    store.save(checkpoint(1))
-
-    def full(*_: object) -> None:
-        raise SafetensorError("I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr("uncollapse.training.checkpoint.save_file", full)
-    with pytest.raises(CheckpointError, match=r"No space left.* MB are free.*step 1 is intact"):
-        store.save(checkpoint(2))
-
-
-def test_names_that_only_look_like_steps_are_none(store):
-    store.save(checkpoint(1))
-    for name in ("step-²", "step-1", "step-0000000x"):
-        (store.folder / name).mkdir()
-    (store.folder / "step-00000009").touch()
-    assert store.steps() == [1]

@@ -1,16 +1,24 @@
+"""Configs: read, written, overridden, changed; and what is said of a wrong key."""
+
 import inspect
+import re
 import tomllib
 
 import pytest
-import tomlkit
 
+from support.errors import refused
+from uncollapse._base.check import InputError
 from uncollapse.mining import FalseNegatives, Miner
-from uncollapse.training.config import load_config, parse_config, with_new_names
-from uncollapse.training.sections import (
-    LOSSES,
-    FalseNegativesConfig,
-    MiningConfig,
+from uncollapse.training.config import (
+    WrongKeysError,
+    apply_overrides,
+    better_path,
+    load_config,
+    parse_config,
+    save_better_config,
+    with_new_names,
 )
+from uncollapse.training.sections import LOSSES, FalseNegativesConfig, MiningConfig
 
 
 @pytest.mark.parametrize(
@@ -34,14 +42,6 @@ def test_a_config_survives_the_way_to_toml_and_back(values, tmp_path):
     assert parse_config(with_new_names(config.to_values())) == config
 
 
-def test_another_loss_can_be_asked_of_a_written_config(tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text(parse_config({"loss": {"name": "triplet", "normalize": True}}).to_toml())
-    assert tomllib.loads(file.read_text())["loss"] == {"name": "triplet", "normalize": True}
-    loss = load_config(file, ["loss.name=contrastive"]).loss
-    assert loss == LOSSES["contrastive"](normalize=True)
-
-
 def test_a_loss_without_a_name_is_the_triplet_loss():
     assert parse_config({"loss": {"margin": 0.5}}).loss == LOSSES["triplet"](margin=0.5)
     assert parse_config({}).loss == LOSSES["triplet"]()
@@ -57,23 +57,19 @@ def test_the_keys_of_mining_are_those_of_the_miner():
     assert tuple(MiningConfig().cutoffs) == miner["cutoffs"].default
 
 
-def test_overrides_come_on_top_of_the_file(tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text("[batch]\np = 4\nk = 3")
-    config = load_config(file, ["batch.p=2", "loss.name=sup-con"])
-    assert (config.batch.p, config.batch.k, config.loss.name) == (2, 3, "sup-con")
-
-
-def test_changes_of_a_loss_keep_what_was_set_and_take_the_other_defaults_of_the_new_one():
+def test_changes_of_a_loss_keep_what_was_set_and_take_the_other_defaults_of_the_new_one(tmp_path):
     base = parse_config({"loss": {"normalize": True}, "batch": {"p": 2}})
     changed = base.with_changes({"loss": {"name": "contrastive"}, "batch": {"k": 3}, "seed": 5})
     assert changed.loss == LOSSES["contrastive"](normalize=True)
     assert changed.loss.margin == 1.0
     assert (changed.batch.p, changed.batch.k, changed.seed) == (2, 3, 5)
-    kept = parse_config(tomllib.loads(tomlkit.dumps(base.to_values())))
-    assert kept.with_changes({"loss": {"name": "contrastive"}}).loss == changed.loss
-    with pytest.raises(ValueError, match=r"loss\.normalize: expected a key of sup-con"):
+    with refused("loss.normalize"):
         base.with_changes({"loss": {"name": "sup-con"}})
+    file = tmp_path / "run.toml"
+    file.write_text(base.to_toml())
+    assert tomllib.loads(file.read_text())["loss"] == {"name": "triplet", "normalize": True}
+    again = load_config(file, ["loss.name=contrastive", "batch.k=3"])
+    assert (again.loss, again.batch.p, again.batch.k) == (changed.loss, 2, 3)
 
 
 def test_a_dotted_key_has_a_value_and_none_where_only_another_loss_has_it():
@@ -82,7 +78,7 @@ def test_a_dotted_key_has_a_value_and_none_where_only_another_loss_has_it():
     assert [config.value(key) for key in keys] == [0, "digits", 0.1, None, None]
 
 
-def test_another_root_leaves_the_rest_alone():
+def test_another_root_leaves_the_other_keys_alone():
     config = parse_config({"data": {"name": "digits"}})
     assert config.with_root(None) is config
     moved = config.with_root("elsewhere")
@@ -94,18 +90,209 @@ def test_a_config_may_name_a_device_that_this_machine_has_not(device):
     assert parse_config({"train": {"device": device}}).train.device == device
 
 
-def test_a_class_has_two_samples_or_more_in_a_batch():
-    with pytest.raises(ValueError, match=r"batch\.k: expected a number of at least 2"):
-        parse_config({"batch": {"k": 1}})
-
-
-def test_broken_files_are_named(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [(b"seed = = 3", "not TOML .*line 1"), (b"\xff\xfe", "not UTF-8")],
+)
+def test_broken_files_are_named(tmp_path, content, error):
     file = tmp_path / "run.toml"
-    file.write_text("seed = = 3")
-    with pytest.raises(ValueError, match=r"run\.toml is damaged: not TOML .*line 1"):
-        load_config(file)
-    file.write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"run\.toml is damaged: not UTF-8"):
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"run\.toml is damaged: {error}"):
         load_config(file)
     with pytest.raises(FileNotFoundError):
         load_config(tmp_path / "none.toml")
+
+
+def test_overrides_are_read_as_toml_and_else_as_text():
+    given = {"a": {"b": 1}}
+    words = ["a.b=1", " a.b = 3 ", "a.c=x y", "d=[1, 2]", "e=true", "f=0.5", "g="]
+    expected = {"a": {"b": 3, "c": "x y"}, "d": [1, 2], "e": True, "f": 0.5, "g": ""}
+    assert apply_overrides(given, words) == expected
+    assert given == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("override", "name"), [("batch.p", "--set"), ("=3", "--set"), ("seed.x=2", "seed.x")]
+)
+def test_an_override_that_sets_nothing_is_refused(override, name):
+    with refused(name):
+        apply_overrides({"seed": 1}, [override])
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "words"),
+    [
+        ({"minning": {}}, "minning", "one of seed, .*did you mean 'mining'"),
+        ({"batch": {"kk": 2}}, "batch.kk", "one of sampler, p, k, size, got a key that"),
+        ({"batch": {"p": 0}}, "batch.p", "at least 1, got 0$"),
+        ({"batch": {"p": "many"}}, "batch.p", "a whole number, got 'many'$"),
+        ({"batch": {"p": 2.5}}, "batch.p", "a whole number, got 2.5$"),
+        ({"batch": {"p": True}}, "batch.p", "a whole number, got 'true'$"),
+        ({"batch": {"k": 1}}, "batch.k", "at least 2"),
+        ({"loss": {"margin": False}}, "loss.margin", "a number, got 'false'$"),
+        ({"mining": {"pool": True}}, "mining.pool", "a whole number, got 'true'$"),
+        ({"data": {"name": True}}, "data.name", "text, got True$"),
+        ({"data": {"eval_splits": "test"}}, "data.eval_splits", "a list, got 'test'$"),
+        ({"data": {"channels": 2}}, "data.channels", "1 or 3, got 2$"),
+        ({"data": {"size": [32]}}, "data.size", "one number"),
+        ({"data": {"size": [32, 0]}}, "data.size", "one number"),
+        ({"data": {"size": True}}, "data.size", "one number"),
+        ({"data": {"size": 12.5}}, "data.size", "one number"),
+        ({"data": {"fit": "cove"}}, "data.fit", "'contain' or 'stretch'.*did you mean 'cover'"),
+        ({"data": {"std": [0.5, 0.0, 1.0]}}, "data.std.1", "above 0"),
+        ({"data": {"std": []}}, "data.std", "at least 1"),
+        ({"data": {"augment": ["flip", "rotate"]}}, "data.augment", "a list of"),
+        ({"data": {"augment": 3}}, "data.augment", "a list of"),
+        ({"data": {"augment": [[1]]}}, "data.augment", "a list of"),
+        ({"model": {"normalize": 3}}, "model.normalize", "true or false, got 3$"),
+        ({"mining": {"negatives": "soft"}}, "mining.negatives", "'hard', .* got 'soft'"),
+        ({"mining": {"positives": "esy"}}, "mining.positives", "did you mean 'easy'"),
+        ({"mining": {"keep": "semi-hard"}}, "mining.keep", "'all', .*mean 'semihard'"),
+        ({"optimizer": {"lr": -1}}, "optimizer.lr", "above 0, got -1$"),
+        ({"optimizer": {"lr": float("inf")}}, "optimizer.lr", "a finite number, got inf$"),
+        ({"optimizer": {"momentum": 1}}, "optimizer.momentum", "below 1, got 1$"),
+        ({"evaluate": {"ks": []}}, "evaluate.ks", "at least 1 of them"),
+        ({"evaluate": {"ks": [1, "a"]}}, "evaluate.ks.1", "a whole number, got 'a'$"),
+        ({"train": {"loggers": ["paper"]}}, "train.loggers.0", "'tensorboard', 'wandb'"),
+        ({"seed": 2**70}, "seed", "below 9223372036854775808, got"),
+        ({"data": 3}, "data", "a section of keys, got 3$"),
+        ({"train": {"lr": 1}}, "train.lr", r"does not exist \(did you mean 'optimizer.lr'\?\)$"),
+        ({"margin": 1}, "margin", "did you mean 'mining.margin' or 'loss.margin'"),
+        ({"loss": {"margin": 10**400}}, "loss.margin", r"a number, got 10{79}\.\.\.$"),
+        ({"loss": {"trim": 1.5}}, "loss.trim", "at most 1, got 1.5$"),
+        ({"loss": {"memory": {"size": -1}}}, "loss.memory.size", "at least 1"),
+        ({"loss": {"memory": {"after": 5}}}, "loss.memory.size", "a value"),
+        (
+            {"loss": {"memory": {"size": 9, "references": "old"}}},
+            "loss.memory.references",
+            "moving",
+        ),
+        ({"loss": {"regularizer": {"weight": 0.5}}}, "loss.regularizer.name", "a value"),
+        ({"loss": {"regularizer": {"name": "vicreg"}}}, "loss.regularizer.name", "sigreg"),
+        ({"loss": 3}, "loss", "a section of keys, got 3$"),
+        ({"loss": {"name": "tripet"}}, "loss.name", "one of 'triplet', .*mean 'triplet'"),
+        ({"loss": {"name": "xyz"}}, "loss.name", "'triplet', .*'sup-con', .*, got 'xyz'$"),
+        (
+            {"loss": {"temperature": 1}},
+            "loss.temperature",
+            "of triplet: .* key of sup-con, nt-xent",
+        ),
+        ({"loss": {"name": "n-pair", "beta": 1}}, "loss.beta", "of margin, multi-similarity$"),
+        ({"loss": {"name": "sup-con", "margin": 1}}, "loss.margin", "did you mean 'mining.margin'"),
+        ({"loss": {"margn": 1}}, "loss.margn", "a key of triplet: .*did you mean 'margin'"),
+        ({"loss": {"reduction": "pairs"}}, "loss.reduction", "or 'max' for triplet, got 'pairs'$"),
+        ({"optimiser": {"lr": 1}}, "optimiser", "optimizer, its new place"),
+        ({"train": {"tensorboard": True}}, "train.tensorboard", "train.loggers, its new place"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_wrong_key_or_value_is_named_with_what_is_allowed(values, key, words):
+    with pytest.raises(InputError, match=words) as caught:
+        parse_config(values)
+    assert caught.value.name == key
+    assert not re.search(r"pydantic|https?:|\bInput should\b|valid ", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"memory": 64}, "loss.memory.size"),
+        ({"memory_after": 3}, "loss.memory.after"),
+        ({"memory_references": "fixed"}, "loss.memory.references"),
+        ({"id_weight": 1.0}, "loss.identity.weight"),
+        ({"id_neck": "batch-norm"}, "loss.identity.neck"),
+        ({"label_smoothing": 0.1}, "loss.identity.label_smoothing"),
+        ({"regularizer": "sigreg"}, "loss.regularizer.name"),
+        ({"regularizer_weight": 0.2}, "loss.regularizer.weight"),
+    ],
+    ids=str,
+)
+def test_a_key_of_an_earlier_version_is_refused_with_its_new_place(old, new):
+    with pytest.raises(InputError) as caught:
+        parse_config({"loss": old})
+    assert caught.value.allowed == f"{new}, its new place"
+    _, section, key = new.split(".")
+    assert with_new_names({"loss": old})["loss"] == {section: {key: next(iter(old.values()))}}
+
+
+def test_all_wrong_keys_are_named_at_once():
+    loss = {"name": "contrastive", "reduction": "max", "temperature": 1}
+    values = {"minning": {}, "batch": {"kk": 2, "p": 0}, "loss": loss, "train": {"precision": "x"}}
+    with pytest.raises(WrongKeysError, match=r"^6 keys are wrong:\n- ") as caught:
+        parse_config(values)
+    named = {error.name for error in caught.value.errors}
+    of_batch_and_loss = {"batch.kk", "batch.p", "loss.reduction", "loss.temperature"}
+    assert named == {"minning", "train.precision", *of_batch_and_loss}
+    assert all(str(error) in str(caught.value) for error in caught.value.errors)
+
+
+# The config of a race's winner: the user's own file, with the changed keys and no other.
+
+TEXT = """# batch-hard, as in the paper
+seed = 3
+
+[data]
+name = "digits"   # embedded
+[mining]
+positives = "hard" # the hardest
+negatives = 'hard'
+
+[train]
+steps = 50
+"""
+CHANGES = {"mining.positives": "easy", "loss.scale_free": True}
+
+
+@pytest.fixture
+def better(tmp_path):
+    """Writes a config, and gives its path and the better one's."""
+
+    def write(text, changes=CHANGES, overrides=()):
+        path = tmp_path / "run.toml"
+        path.write_text(text, encoding="utf-8")
+        return path, save_better_config(path, changes, overrides)
+
+    return write
+
+
+def test_only_the_changed_keys_differ_and_the_other_lines_stay(better, tmp_path):
+    _, new = better(TEXT)
+    assert new == tmp_path / "run.better.toml"
+    expected = TEXT.replace('positives = "hard"', 'positives = "easy"')
+    assert new.read_text(encoding="utf-8") == expected + "\n[loss]\nscale_free = true\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"run.toml", "run.better.toml"}
+
+
+def test_keys_are_added_to_their_section_and_top_level_keys_to_the_top(better):
+    _, new = better("[loss]\nmargin = 0.1\n\n[data]\n", {"loss.soft": True, "seed": 4})
+    text = new.read_text(encoding="utf-8")
+    assert text == "seed = 4\n\n[loss]\nmargin = 0.1\nsoft = true\n\n[data]\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'mining = {positives = "hard", negatives = "hard"}\n',  # a table in a line
+        'mining.positives = "hard"\nmining.negatives = "hard"\n',
+        '["mining"]\n"positives" = "hard"\nnegatives = "hard"\n',
+        '[mining]\npositives = """\\\n  hard"""\nnegatives = "hard"\n',
+        "\ufeff[mining]\r\npositives = 'hard'\r\nnegatives = 'hard'\r\n",
+        '[loss]\nname = "triplet"\n[mining]\npositives = "hard"\nnegatives = "hard"\n',
+        '[evaluate]\nks = [\n  1, # [mining]\n  2,\n]\n[mining]\npositives = "hard"\n',
+        "",
+    ],
+)
+@pytest.mark.parametrize("overrides", [[], ["optimizer.lr=0.1", "mining.positives=random"]])
+def test_whatever_way_the_file_is_written_the_result_is_the_same(better, text, overrides):
+    path, new = better(text, overrides=overrides)
+    changes = {"mining": {"positives": "easy"}, "loss": {"scale_free": True}}
+    assert load_config(new) == load_config(path, overrides).with_changes(changes)
+
+
+def test_a_better_config_that_is_there_is_kept(better, tmp_path):
+    path, new = better(TEXT)
+    new.write_text("mine")
+    for write in (better_path, lambda file: save_better_config(file, CHANGES)):
+        with refused("--race"):
+            write(path)
+    assert new.read_text() == "mine"

@@ -11,6 +11,7 @@ from uncollapse.metrics import clustering, retrieval
 from uncollapse.training.assemble import as_evaluated
 from uncollapse.training.config import parse_config
 from uncollapse.training.evaluation import (
+    NotFiniteError,
     embed,
     evaluate,
     evaluate_splits,
@@ -42,15 +43,15 @@ def test_embeddings_do_not_depend_on_the_batch_and_the_mode_is_given_back():
 
 
 def test_scores_are_those_of_the_metrics_by_labels_and_by_fine_labels():
-    found = evaluate(POINTS, DATA, EvaluateConfig(ks=[1, 3]))
-    assert found.keys() == {
+    scores = evaluate(POINTS, DATA, EvaluateConfig(ks=[1, 3]))
+    assert scores.keys() == {
         *("recall@1", "recall@3", "map@r"),
         *("fine/recall@1", "fine/recall@3", "fine/map@r"),
     }
     for prefix, labels in (("", LABELS), ("fine/", FINE)):
         expected = retrieval(POINTS, labels, ks=(1, 3), progress=False)
-        assert found[f"{prefix}recall@3"] == expected.recall[3]
-        assert found[f"{prefix}map@r"] == expected.map_at_r
+        assert scores[f"{prefix}recall@3"] == expected.recall[3]
+        assert scores[f"{prefix}map@r"] == expected.map_at_r
 
 
 def test_nmi_and_nmi_plus_have_names_of_their_own():
@@ -61,11 +62,15 @@ def test_nmi_and_nmi_plus_have_names_of_their_own():
     assert more["nmi"] == plain["nmi"]
     assert more["nmi+"] == clustering(POINTS, LABELS, multiplier=4).nmi
     assert more["fine/nmi+"] == clustering(POINTS, FINE, multiplier=4).nmi
+    most = evaluate(POINTS, DATA, EvaluateConfig(clustering=True, multiplier=50))
+    assert most["nmi+"] == clustering(POINTS, LABELS, multiplier=10).nmi  # one for two samples
 
 
-def test_clusters_are_at_most_one_for_two_samples():
-    found = evaluate(POINTS, DATA, EvaluateConfig(clustering=True, multiplier=50))
-    assert found["nmi+"] == clustering(POINTS, LABELS, multiplier=10).nmi
+def test_a_network_that_has_diverged_is_not_evaluated():
+    z = POINTS.clone()
+    z[3] = float("nan")
+    with pytest.raises(NotFiniteError, match="1 of 60 embeddings are NaN or infinite"):
+        evaluate(z, DATA)
 
 
 def test_only_the_samples_that_are_judged_are_embedded():

@@ -9,36 +9,28 @@ import pytest
 import torch
 from torch import nn
 
+from support.configs import small_config
 from uncollapse.data import LabelledImages, TensorSource
 from uncollapse.geometry import diameter, hard_mined_loss
 from uncollapse.health import measure, mode_drift
 from uncollapse.losses import SupConLoss, TripletLoss
-from uncollapse.training import Run, measure_run, measurer, parse_config, train
+from uncollapse.training import Run, measure_run, measurer, train
 from uncollapse.training.assemble import build_loss, build_model, build_sampler, load_eval_data
 from uncollapse.training.measurer import choose_samples, settled_copy, small_pictures
 from uncollapse.training.session import Session
 
 pytestmark = pytest.mark.slow
 
-VALUES = {
-    "data": {"name": "digits"},
-    "model": {"backbone": "mnist-cnn", "dim": 4},
-    "batch": {"p": 4, "k": 3},
-    "loss": {"margin": 0.3},
-    "mining": {"positives": "hard", "negatives": "hard"},
-    "evaluate": {"max_samples": 100, "ks": [1, 4]},
-    "train": {"steps": 4, "evaluate_every": 2, "checkpoint_every": 2},
-}
-FILES = (
-    "measures.json",
-    "embeddings-before.safetensors",
-    "embeddings-after.safetensors",
-    "samples.safetensors",
-)
+OFTEN = {"steps": 4, "evaluate_every": 2, "checkpoint_every": 2}
+BASE = {"loss": {"margin": 0.3}, "mining": {"positives": "hard", "negatives": "hard"}}
+TENSORS = ("embeddings-before", "embeddings-after", "samples")
+FILES = ("measures.json", *(f"{name}.safetensors" for name in TENSORS))
 
 
-def config(**changes):
-    return parse_config({**VALUES, **{k: {**VALUES.get(k, {}), **v} for k, v in changes.items()}})
+def config(model=None, train=OFTEN, **changes):
+    model = model or {"backbone": "mnist-cnn", "hidden": None}
+    settings = {"evaluate": {"max_samples": 100, "ks": [1, 4]}, "train": OFTEN | train, **BASE}
+    return small_config(model=model, **{**settings, **changes})
 
 
 def files(run):
@@ -60,15 +52,15 @@ def test_before_is_the_first_network_with_the_mean_statistics_of_its_first_batch
         norm.reset_running_stats()
         norm.momentum = None  # torch's own plain mean
     with torch.no_grad():
-        batches = [network(data[one][0]) for one in rows]
+        batches = [network(data[batch][0]) for batch in rows]
         expected = network.eval()(load_eval_data(run.config, "test")[:][0])
-    found = run.rows("before", "test")
-    assert torch.equal(found.rows, torch.arange(599))
-    torch.testing.assert_close(found.embeddings, expected, rtol=1e-5, atol=1e-6)
+    before = run.rows("before", "test")
+    assert torch.equal(before.rows, torch.arange(599))
+    torch.testing.assert_close(before.embeddings, expected, rtol=1e-5, atol=1e-6)
     measures = run.measures()
     assert measures.before.diameter == pytest.approx(diameter(expected), rel=1e-5)
-    each = zip(batches, rows, strict=True)
-    losses = [hard_mined_loss(z, data.labels[one], 0.3) for z, one in each]
+    pairs = zip(batches, rows, strict=True)
+    losses = [hard_mined_loss(z, data.labels[batch], 0.3) for z, batch in pairs]
     assert measures.before.batches.hard_mined_loss == pytest.approx(np.mean(losses), rel=1e-5)
     sizes = [diameter(z) for z in batches]
     assert measures.before.batches.diameter == pytest.approx(np.mean(sizes), rel=1e-5)
@@ -103,7 +95,7 @@ def test_the_scores_are_those_that_were_logged(run):
 
 
 def test_training_does_not_notice_that_it_is_measured(run, tmp_path, monkeypatch):
-    bare = config(model={"backbone": "mlp", "hidden": [16]}, data={"eval_splits": []})
+    bare = config(model={"backbone": "mlp"}, data={"eval_splits": []})
     measured = train(bare, tmp_path / "measured")
     session = Session(bare, load_eval_data(bare, "train"))
     for _ in range(4):
@@ -117,24 +109,19 @@ def test_training_does_not_notice_that_it_is_measured(run, tmp_path, monkeypatch
 
 def test_measuring_leaves_network_loss_and_random_state_alone(run):
     data = load_eval_data(run.config, "train")
-    values = {"mining": {"positives": "random", "negatives": "random"}}
-    session = Session(config(**values), data)
-    before = [{k: v.clone() for k, v in m.state_dict().items()} for m in (session.model,)]
+    session = Session(config(mining={"positives": "random", "negatives": "random"}), data)
+    before = {k: v.clone() for k, v in session.model.state_dict().items()}
     mined, random = session.loss.miner.generator.get_state(), torch.get_rng_state()
     settled_copy(session.model, session.loss, session.config, data)
-    assert all(torch.equal(v, session.model.state_dict()[k]) for k, v in before[0].items())
+    assert all(torch.equal(v, session.model.state_dict()[k]) for k, v in before.items())
     assert torch.equal(session.loss.miner.generator.get_state(), mined)
     assert torch.equal(torch.get_rng_state(), random)
     assert session.model.training
-
-
-def test_frozen_batch_norm_keeps_its_statistics():
-    frozen = config(model={"freeze_bn": True})
-    data = load_eval_data(frozen, "train")
-    model = build_model(frozen, data.shape).train()
-    found, _ = settled_copy(model, build_loss(frozen, data), frozen, data)
+    frozen = config(model={"backbone": "mnist-cnn", "hidden": None, "freeze_bn": True})
+    model = build_model(frozen, data.shape).train()  # frozen batch norm keeps its statistics
+    settled, _ = settled_copy(model, build_loss(frozen, data), frozen, data)
     for name, value in model.state_dict().items():
-        assert torch.equal(found.state_dict()[name], value)
+        assert torch.equal(settled.state_dict()[name], value)
 
 
 def test_a_resumed_run_is_not_measured_twice_and_gives_the_same_files(run, tmp_path, monkeypatch):
@@ -161,19 +148,14 @@ def test_a_resumed_run_is_not_measured_twice_and_gives_the_same_files(run, tmp_p
     assert files(whole) == files(run)
 
 
-def test_a_run_without_measures_is_measured_afterwards_the_same(run, tmp_path):
-    shutil.copytree(run.path, tmp_path / "old")
+def test_an_old_run_is_measured_afterwards_or_at_its_end_the_same(run, tmp_path):
+    old = Run(shutil.copytree(run.path, tmp_path / "old"))
     for name in FILES:
-        (tmp_path / "old" / name).unlink()
-    measure_run(Run(tmp_path / "old"))
-    assert files(Run(tmp_path / "old")) == files(run)
-
-
-def test_an_old_run_that_goes_on_is_measured_at_its_end(run, tmp_path):
-    shutil.copytree(run.path, tmp_path / "old")
-    for name in FILES:
-        (tmp_path / "old" / name).unlink()
-    longer = train(config(train={"steps": 5}), tmp_path / "old", resume=True)
+        (old.path / name).unlink()
+    longer = Run(shutil.copytree(old.path, tmp_path / "longer"))
+    measure_run(old)
+    assert files(old) == files(run)
+    train(config(train={"steps": 5}), longer.path, resume=True)
     assert longer.measures().after.step == 5
     before = run.rows("before", "test").embeddings
     assert torch.equal(longer.rows("before", "test").embeddings, before)
@@ -189,12 +171,8 @@ def test_rows_are_even_over_the_finest_labels_and_always_the_same():
 
 
 def test_every_split_has_its_rows_and_a_loss_that_is_no_triplet_has_no_bound(tmp_path):
-    both = config(
-        data={"eval_splits": ["test", "train"]},
-        loss={"name": "contrastive", "margin": 1.0},
-        mining={"positives": None, "negatives": None},
-        train={"steps": 1},
-    )
+    loss, splits = {"name": "contrastive", "margin": 1.0}, {"eval_splits": ["test", "train"]}
+    both = config({"backbone": "mlp"}, {"steps": 1}, loss=loss, data=splits, mining={})
     run = train(both, tmp_path / "run")
     measures = run.measures()
     assert list(measures.splits) == ["test", "train"]
@@ -206,17 +184,16 @@ def test_every_split_has_its_rows_and_a_loss_that_is_no_triplet_has_no_bound(tmp
 
 def test_the_mode_drift_of_the_own_loss_is_measured_at_the_start_and_at_the_end(run, tmp_path):
     assert run.measures().before.batches.modes is None  # K = 3: a class shows no modes
-    parts = {"loss": {"name": "sup-con", "temperature": 0.2}, "batch": {"p": 4, "k": 12}}
-    parts["train"] = VALUES["train"] | {"steps": 2}
-    kept = {key: value for key, value in VALUES.items() if key != "mining"}
-    found = train(parse_config(kept | parts), tmp_path / "run")
-    data = load_eval_data(found.config, "train")
-    network = build_model(found.config, data.shape).train()
-    rows = list(itertools.islice(build_sampler(found.config, data), 8))
+    loss = {"name": "sup-con", "temperature": 0.2}
+    given = config({"backbone": "mlp"}, {"steps": 2}, loss=loss, mining={}, batch={"k": 12})
+    other = train(given, tmp_path / "run")
+    data = load_eval_data(given, "train")
+    network = build_model(given, data.shape).train()
+    rows = list(itertools.islice(build_sampler(given, data), 8))
     with torch.no_grad():
-        batches = [(network(data[one][0]), data.label_index[one]) for one in rows]
+        batches = [(network(data[batch][0]), data.label_index[batch]) for batch in rows]
     expected = mode_drift(SupConLoss(temperature=0.2), batches, normalize=True).value
-    measures = found.measures()
+    measures = other.measures()
     assert measures.before.batches.modes == pytest.approx(expected, rel=1e-4)
     assert measures.after.batches.modes not in (None, measures.before.batches.modes)
 

@@ -15,7 +15,7 @@ from uncollapse.data import DataError, LabelledImages, TensorSource, load
 from uncollapse.report import run_report
 from uncollapse.report.run_page import History, curve_content
 from uncollapse.training import Run, embed, measure_run, parse_config, train
-from uncollapse.training.evaluation import NotFiniteError, PairCheck, evaluate_splits, find_checks
+from uncollapse.training.evaluation import NotFiniteError, PairCheck, evaluate_splits, find_judges
 from uncollapse.training.sections import EvaluateConfig
 
 
@@ -29,9 +29,9 @@ def by_the_book(z, pairs, same, folds, rates):
 
     accuracy = []
     for fold in np.unique(folds):
-        others, mine = folds != fold, folds == fold
+        others, own_fold = folds != fold, folds == fold
         best = max([-1.0, *sorted(u[others])], key=lambda t: right(others, t))  # the first of ties
-        accuracy.append(right(mine, best))
+        accuracy.append(right(own_fold, best))
     found = {
         "fold_accuracy": np.mean(accuracy),
         "fold_standard_error": np.std(accuracy, ddof=1) / np.sqrt(len(accuracy)),
@@ -102,8 +102,7 @@ def faces(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+def _no_other_data(monkeypatch):
     monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
 
 
@@ -125,9 +124,10 @@ def trained(faces, tmp_path_factory):
         return train(config(faces), tmp_path_factory.mktemp("r") / "run")
 
 
+@pytest.mark.slow
 def test_a_run_on_faces_logs_and_measures_its_pairs(trained, faces):
     data = load("lfw", faces, "test", size=12)
-    check = find_checks(config(faces), {"test": data})[0]["test"]
+    check = find_judges(config(faces), {"test": data})[0]["test"]
     names = [f.rpartition("/")[2].removesuffix(".jpg") for f in data.files]
     named = [(names[a], names[b]) for a, b in check.rows]
     assert named[:4] == [
@@ -150,37 +150,29 @@ def test_a_run_on_faces_logs_and_measures_its_pairs(trained, faces):
         assert {"verification/eer", "recall@1"} <= moment.splits["test"].scores.keys()
     scores = measures.after.splits["test"].scores
     assert scores["verification/eer"] == logged["test/verification/eer"]
-
-
-def test_the_log_says_what_is_verified_at_every_evaluation(trained):
     lines = [json.loads(line) for line in trained.metrics_file.read_text().splitlines()]
     assert [line["step"] for line in lines if "test/verification/eer" in line] == [0, 2, 4]
-    said = [line["event"] for line in lines if "event" in line]
-    assert "test: verification: 12 of the 24 pairs of pairs.txt, 6 the same, in 2 folds" in said
+    events = [line["event"] for line in lines if "event" in line]
+    assert "test: verification: 12 of the 24 pairs of pairs.txt, 6 the same, in 2 folds" in events
 
 
-def test_evaluate_prints_the_pairs_in_a_table_of_their_own(trained, capsys):
+@pytest.mark.slow
+def test_evaluate_prints_the_pairs_and_warns_of_people_that_were_trained_on(trained, capsys):
     assert command(app, ["evaluate", str(trained.path)]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
     for word in ("R@1", "MAP@R", "pairs of", "fold accuracy", "EER", "12 of the 24 pairs"):
-        assert word in out
-    assert f"{100 * trained.summary['metrics']['test/verification/eer']:.2f}" in out
-
-
-def test_evaluate_warns_of_pairs_of_people_that_were_trained_on(trained, capsys):
+        assert word in text
+    assert f"{100 * trained.summary['metrics']['test/verification/eer']:.2f}" in text
     assert command(app, ["evaluate", str(trained.path), "--split", "all"]) == 0
-    told = " ".join(capsys.readouterr().err.split())
-    assert "all: 12 of 24 pairs have someone of the training split" in told
+    warning = " ".join(capsys.readouterr().err.split())
+    assert "all: 12 of 24 pairs have someone of the training split" in warning
 
 
+@pytest.mark.slow
 def test_the_page_has_accuracy_and_eer_and_their_curves(trained, tmp_path):
     page = run_report([trained], tmp_path / "page.html").read_text(encoding="utf-8")
-    for words in (
-        "verification accuracy on test",
-        "EER on test",
-        "Accuracy over folds, pairs, test",
-    ):
-        assert words in page
+    expected = ("verification accuracy on test", "EER on test", "Accuracy over folds, pairs, test")
+    assert all(words in page for words in expected)
     assert "Fold standard error" not in page
 
 
@@ -193,6 +185,7 @@ def test_rates_share_one_chart_as_ranks_do():
     assert page.index("TAR@0.001") < page.index("TAR@0.01<")
 
 
+@pytest.mark.slow
 def test_a_run_can_be_measured_afterwards(trained, tmp_path):
     copied = Run.open(shutil.copytree(trained.path, tmp_path / "copy"))
     (copied.path / "measures.json").unlink()
@@ -217,7 +210,7 @@ def tableware(tmp_path):
 def own(root, pairs, text):
     pairs.write_text(text)
     made = config(root, name="folder", pairs=str(pairs))
-    return find_checks(made, {"test": load("folder", root, "test", size=8)})
+    return find_judges(made, {"test": load("folder", root, "test", size=8)})
 
 
 def test_pairs_of_ones_own_name_files_by_their_last_folders(tableware, tmp_path):
@@ -228,9 +221,7 @@ def test_pairs_of_ones_own_name_files_by_their_last_folders(tableware, tmp_path)
     assert checks["test"].same.tolist() == [True, False]
     assert checks["test"].folds is None
     assert warnings == []
-
-
-def test_labels_say_which_pairs_are_the_same_where_the_list_does_not(tableware, tmp_path):
+    # Labels say which pairs are the same where the list does not.
     text = "first,second\nfork/0.png,fork/1.png\nspoon/2.png,fork/3.png\n"
     checks, _ = own(tableware, tmp_path / "pairs.csv", text)
     assert checks["test"].same.tolist() == [True, False]
@@ -241,15 +232,17 @@ def test_a_name_that_several_files_have_is_an_error(tableware, tmp_path):
         own(tableware, tmp_path / "pairs.csv", "first,second,same\n0.png,fork/1.png,1\n")
 
 
-def test_pairs_of_another_split_or_of_one_kind_are_a_warning(tableware, tmp_path):
-    text = "first,second,same\ncup/0.png,cup/1.png,1\n"
-    checks, warnings = own(tableware, tmp_path / "pairs.csv", text)
+@pytest.mark.parametrize(
+    ("rows", "warning"),
+    [
+        ("cup/0.png,cup/1.png,1\n", "test is not verified by"),  # of another split
+        ("fork/0.png,fork/1.png,1\nfork/0.png,fork/2.png,1\n", "2 same and 0 different pairs"),
+    ],
+)
+def test_pairs_of_another_split_or_of_one_kind_are_a_warning(tableware, tmp_path, rows, warning):
+    checks, warnings = own(tableware, tmp_path / "pairs.csv", f"first,second,same\n{rows}")
     assert checks == {}
-    assert "test is not verified by" in warnings[0]
-    text = "first,second,same\nfork/0.png,fork/1.png,1\nfork/0.png,fork/2.png,1\n"
-    checks, warnings = own(tableware, tmp_path / "pairs.csv", text)
-    assert checks == {}
-    assert "2 same and 0 different pairs" in warnings[0]
+    assert warning in warnings[0]
 
 
 def test_a_list_that_is_not_there_is_said_before_anything_is_trained(tableware, tmp_path):
@@ -260,4 +253,4 @@ def test_a_list_that_is_not_there_is_said_before_anything_is_trained(tableware, 
 
 def test_datasets_without_pairs_are_not_checked(tableware):
     data = load("folder", tableware, "test", size=8)
-    assert find_checks(config(tableware, name="folder"), {"test": data}) == ({}, [])
+    assert find_judges(config(tableware, name="folder"), {"test": data}) == ({}, [])

@@ -1,88 +1,146 @@
-"""A run in memory: steps, what is saved of it, and what is refused before it begins."""
+"""A run in memory: its batches, its steps, what is saved of it, and races inside it."""
 
 import copy
+import itertools
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from support.configs import small_config
 from uncollapse._base.check import InputError
-from uncollapse.data import load
-from uncollapse.training import parse_config
-from uncollapse.training.assemble import learning_rate
+from uncollapse.data import LabelledImages, TensorSource, load
+from uncollapse.health import Guard, drift
+from uncollapse.health.race import Race
+from uncollapse.losses import CrossBatchMemory, IdentityLoss, TripletLoss
+from uncollapse.losses.memory import memories
+from uncollapse.mining import Miner
+from uncollapse.samplers import PKSampler
+from uncollapse.training.assemble import build_loss, build_optimizer, learning_rate
 from uncollapse.training.distributed import Ranks
-from uncollapse.training.session import Session
+from uncollapse.training.session import Session, SessionTrial, batches_from, endless, held_out
 
 DATA = load("digits", split="train")
-VALUES = {
-    "seed": 2,
-    "data": {"name": "digits"},
-    "model": {"backbone": "mlp", "dim": 4, "hidden": [16]},
-    "batch": {"p": 4, "k": 3},
-    "mining": {"positives": "random", "negatives": "random"},
-    "guard": {"every": 2},
+RANDOM = {"positives": "random", "negatives": "random"}
+HARD = {"positives": "hard", "negatives": "hard"}
+RESCUED = {
+    "mining": HARD,
+    "guard": {"action": "rescue", "every": 2},
+    "optimizer": {"lr": 0.01, "loss_lr": 0.1, "warmup": 8},
     "train": {"steps": 12, "log_every": 2},
+}
+MEMORY = {"memory": {"size": 50}}
+LOSSES = {
+    "plain": {},
+    "classifier": {"identity": {"label_smoothing": 0.1}},
+    "all of them": {"trim": 0.8, "identity": {"neck": "batch-norm"}, **MEMORY},
+    "memory": MEMORY,
 }
 
 
-def session(**changes):
-    values = {**VALUES, **{k: {**VALUES.get(k, {}), **v} for k, v in changes.items()}}
-    return Session(parse_config(values), DATA)
+def session(ranks=Ranks(), **changes):  # noqa: B008 (it is frozen)
+    settings = {"mining": RANDOM, "guard": {"every": 2}, "train": {"steps": 12, "log_every": 2}}
+    return Session(small_config(2, **{**settings, **changes}), DATA, ranks)
 
 
-def test_a_step_moves_the_weights_and_says_its_loss():
-    one = session()
-    before = [p.clone() for p in one.model.parameters()]
-    values = one.advance()
-    assert (one.step, one.stream.place) == (1, 1)
+def advanced(steps, **changes):
+    run = session(**changes)
+    for _ in range(steps):
+        run.advance()
+    return run
+
+
+def same_weights(first, second):
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+# Batches without end: the same ones from any place, with workers or without, on any rank.
+
+NUMBERS = LabelledImages(TensorSource(torch.arange(24.0)[:, None]), torch.arange(24) % 4)
+
+
+def numbered(place=0, count=5, **how):
+    sampler = PKSampler(NUMBERS.label_index, 2, 3, seed=5)
+    assert len(sampler) < 9  # some places lie in later epochs
+    return list(itertools.islice(batches_from(place, NUMBERS, sampler, **how), count))
+
+
+@pytest.mark.parametrize("place", [1, 3, 4, 9])
+def test_batches_from_a_place_are_those_of_a_run_that_came_there(place):
+    for (images, rows), (_, expected) in zip(
+        numbered(place, 3), numbered(count=place + 3)[place:], strict=True
+    ):
+        assert torch.equal(rows, expected)
+        assert images[:, 0].tolist() == rows.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_workers_read_ahead_the_same_batches():
+    for (a, rows), (b, same) in zip(numbered(), numbered(workers=1), strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(rows, same)
+
+
+def test_ranks_know_the_whole_batch_and_read_their_share():
+    shares = [numbered(count=1, ranks=Ranks(rank, 2))[0] for rank in range(2)]
+    ((_, whole),) = numbered(count=1)
+    assert all(torch.equal(rows, whole) for _, rows in shares)
+    assert torch.cat([images[:, 0] for images, _ in shares]).tolist() == whole.tolist()
+
+
+def test_epochs_follow_one_another_and_differ():
+    sampler = PKSampler(NUMBERS.label_index, 2, 3, seed=5)
+    batches = list(itertools.islice(endless(sampler), 2 * len(sampler)))
+    assert batches[: len(sampler)] != batches[len(sampler) :]
+
+
+def test_a_step_moves_the_weights_and_gives_its_loss():
+    run, first = session(), session()
+    values = run.advance()
+    assert (run.step, run.place) == (1, 1)
     assert values.keys() == {"loss"}
-    assert any(not torch.equal(a, b) for a, b in zip(before, one.model.parameters(), strict=True))
-    assert one.advance().keys() >= {"loss", "diameter", "lr"}  # every second step is logged
+    assert not same_weights(run.model, first.model)
+    assert run.advance().keys() >= {"loss", "diameter", "lr"}  # every second step is logged
 
 
-def test_a_restored_session_goes_on_exactly():
-    whole = session(optimizer={"schedule": "cosine", "warmup": 2})
-    for _ in range(3):
-        whole.advance()
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_restored_session_goes_on_exactly(loss):
+    changes = {"loss": loss, "optimizer": {"schedule": "cosine", "warmup": 2}}
+    whole = advanced(3, **changes)
     saved = copy.deepcopy(whole.checkpoint())  # as on disk: it must not move with the session
     state = torch.get_rng_state()
     torch.manual_seed(99)
-    again = session(optimizer={"schedule": "cosine", "warmup": 2})
+    again = session(**changes)
     again.restore(saved)
     assert torch.equal(torch.get_rng_state(), state)
     later = [again.advance() for _ in range(3)]
     torch.set_rng_state(state)
     assert [whole.advance() for _ in range(3)] == later
-    for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
-        assert torch.equal(a, b)
+    assert same_weights(whole.model, again.model)
+    assert same_weights(whole.loss, again.loss)
+    for memory, other in zip(memories(whole.loss), memories(again.loss), strict=True):
+        assert torch.equal(memory.memory, other.memory)
 
 
 def test_the_learning_rate_of_network_and_loss_follow_the_schedule():
-    changes = {
-        "loss": {"name": "margin", "learn_beta": True},
-        "mining": {"positives": None, "negatives": None},
-        "optimizer": {"lr": 0.1, "loss_lr": 0.5, "schedule": "step", "decay_every": 2},
-    }
-    one = session(**changes)
+    optimizer = {"lr": 0.1, "loss_lr": 0.5, "schedule": "step", "decay_every": 2}
+    run = session(loss={"name": "margin", "learn_beta": True}, mining={}, optimizer=optimizer)
     for step in range(4):
-        one.advance()
-        factor = learning_rate(one.config, step)
-        rates = [group["lr"] for group in one.optimizer.param_groups]
+        run.advance()
+        factor = learning_rate(run.config, step)
+        rates = [group["lr"] for group in run.optimizer.param_groups]
         assert rates == pytest.approx([0.1 * factor, 0.5 * factor])
 
 
 def test_gradients_are_clipped():
-    free, clipped = session(), session(optimizer={"clip": 1e-9})
-    for one in (free, clipped):
-        one.advance()
-    norm = _gradient_norm(clipped.model)
-    assert float(norm) <= 1e-9 * 1.001
-    assert float(_gradient_norm(free.model)) > 1e-6
+    def norm(run):
+        return float(torch.cat([p.grad.flatten() for p in run.model.parameters()]).norm())
 
-
-def test_the_best_score_is_remembered():
-    one = session()
-    assert [one.is_best(score) for score in (0.2, 0.1, 0.2, 0.3)] == [True, False, False, True]
-    assert one.best == 0.3
+    assert norm(advanced(1, optimizer={"clip": 1e-9})) <= 1e-9 * 1.001
+    assert norm(advanced(1)) > 1e-6
 
 
 @pytest.mark.parametrize(
@@ -91,28 +149,206 @@ def test_the_best_score_is_remembered():
         ({"train": {"precision": "float16", "device": "cpu"}}, Ranks(), r"train\.precision"),
         ({"batch": {"p": 1, "k": 2}}, Ranks(0, 3), r"at least one sample for each of 3"),
         (
-            {
-                "loss": {"name": "margin", "beta_per": "sample"},
-                "guard": {"action": "rescue"},
-            },
+            {"loss": {"name": "margin", "beta_per": "sample"}, "guard": {"action": "rescue"}},
             Ranks(),
             r"guard\.action",
         ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_it_begins(changes, ranks, message):
-    values = {**VALUES, **{k: {**VALUES.get(k, {}), **v} for k, v in changes.items()}}
     with pytest.raises(InputError, match=message):
-        Session(parse_config(values), DATA, ranks)
+        session(ranks, **changes)
 
 
 def test_without_a_guard_nothing_is_watched():
-    one = session(guard={"action": "off"})
-    one.advance()
-    assert one.guard is None
-    assert not one.stopped
-    assert "verdict" not in one.advance()
+    run = advanced(1, guard={"action": "off"})
+    assert run.guard is None
+    assert not run.stopped
+    assert "verdict" not in run.advance()
 
 
-def _gradient_norm(model):
-    return torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+# A classifier and a memory beside the loss: trained, rolled back, known to the guard.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("neck", ["none", "batch-norm"])
+def test_a_guarded_run_learns_to_classify(neck):
+    identity = {"label_smoothing": 0.1, "neck": neck}
+    run = session(**{**RESCUED, "loss": {"identity": identity}, "train": {"steps": 60}})
+    assert isinstance(run.loss, IdentityLoss)
+    values = [run.advance()["loss"] for _ in range(60)]
+    assert sum(values[-10:]) < 0.8 * sum(values[:10])
+    with torch.no_grad():
+        z = run.model(DATA[torch.arange(300)][0])
+        z = (z - z.mean(0)) / z.std(0) if neck == "batch-norm" else z
+        right = (z @ run.loss.classifier.T).argmax(1) == run.class_of[:300]
+    assert float(right.float().mean()) > 0.4  # 0.1 is chance
+
+
+def test_the_classifier_learns_at_its_own_rate():
+    config = small_config(loss=LOSSES["classifier"], optimizer={"lr": 0.01, "loss_lr": 0.1})
+    loss = build_loss(config, DATA)
+    group = build_optimizer(config, torch.nn.Linear(4, 4), loss).param_groups[1]
+    assert (group["lr"], [id(p) for p in group["params"]]) == (0.1, [id(loss.classifier)])
+
+
+def test_a_rescue_takes_classifier_and_memory_back_and_lowers_the_warming_rate():
+    run = session(loss={"identity": {}, **MEMORY}, **RESCUED)
+    first = run.loss.classifier.detach().clone()
+    for _ in range(5):
+        run.advance()
+    (memory,) = memories(run.loss)
+    assert len(memory.memory) == 50
+    assert not torch.equal(run.loss.classifier, first)
+    assert run.rescue_lost() is not None  # to the copy that was made before the first step
+    assert torch.equal(run.loss.classifier, first)
+    assert len(memory.memory) == 0
+    factor = run.guard.lr_factor
+    assert factor < 1
+    for step in range(5, 12):
+        assert np.isfinite(run.advance()["loss"])
+        warm = min(1.0, (step + 1) / 8)
+        rates = [group["lr"] for group in run.optimizer.param_groups]
+        assert rates == pytest.approx([0.01 * warm * factor, 0.1 * warm * factor])
+
+
+def test_a_memory_knows_its_samples_and_is_part_of_the_drift():
+    run = advanced(3, **RESCUED, loss=MEMORY)
+    (memory,) = memories(run.loss)
+    assert len(memory.memory) == 36
+    assert torch.equal(memory.memory_labels, run.class_of[memory.memory_ids])
+    before = run.loss.kept()
+    run.guard._alternatives()  # a look at drifts leaves the memory alone
+    assert all(torch.equal(before[name], value) for name, value in run.loss.kept().items())
+    images, rows = run.take_batch()
+    z, labels = run.forward(images).detach(), run.class_of[rows]
+    with_memory = drift(run.loss, z, labels).value
+    run.loss.reset()
+    assert drift(run.loss, z, labels).value < with_memory
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [({}, 12), ({"loss": MEMORY}, 50), ({"loss": MEMORY, "mining": {**HARD, "pool": 20}}, 20)],
+)
+def test_the_monitor_knows_how_many_rows_are_mined_over(changes, rows):
+    assert session(**{**RESCUED, **changes}).guard.monitor.settings.mined_over == rows
+
+
+def test_a_race_begins_every_strategy_with_the_memory_of_the_copy():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    loss = CrossBatchMemory(TripletLoss(margin=0.2, miner=Miner("hard", "hard")), 64)
+    guard = Guard(model, optimizer, loss, action="rescue", snapshot_every=5)
+    labels, events = torch.arange(32) % 4, []
+    for step in range(60):  # labels that nothing can tell apart: it shrinks
+        z = model(torch.randn(32, 6))
+        value = loss(z, labels)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        events = guard.after_step(z, labels, value, step)
+        if any(event.race is not None for event in events):
+            break
+    steps = max(score.steps for score in events[-1].race.last.values())
+    assert int(loss.calls) <= step + steps  # its own steps since the copy, and no other's
+
+
+# Races inside a run: its own batches and steps, rows held out of them, and the line in its log.
+
+
+def racing(**changes):
+    """Half of the labels drawn anew: batch-hard collapses on them."""
+    drawn = torch.Generator().manual_seed(0)
+    other = torch.randint(10, (len(DATA),), generator=drawn)
+    wrong = torch.rand(len(DATA), generator=drawn) < 0.5
+    settings = {"model": {"dim": 8, "hidden": [32]}, "batch": {"p": 10, "k": 8}, "mining": HARD}
+    settings |= {"guard": {"action": "rescue", "every": 5}, "train": {"steps": 600}}
+    config = small_config(**{**settings, **changes})
+    return Session(config, replace(DATA, labels=torch.where(wrong, other, DATA.labels)))
+
+
+@pytest.fixture(scope="module")
+def rescued():
+    """A session that has just raced, the line it logged, and its state then."""
+    run = racing()
+    for _ in range(120):
+        values = run.advance()
+        if "race" in values:
+            return run, values, copy.deepcopy(run.checkpoint())
+    raise AssertionError("no race was run")
+
+
+@pytest.mark.slow
+def test_a_rescue_in_a_run_logs_its_race_and_takes_unseen_batches_again(rescued):
+    run, values, saved = rescued
+    race = Race.from_dict(values["race"])
+    assert race.chosen == str(run.guard.strategy)
+    assert race.chosen in values["event"]
+    assert race.spent <= 60
+    assert race.rows >= 48
+    assert run.guard.events[-1].race == race
+    back = int(values["event"].split("Rolled back to step ")[1].split(";")[0])
+    assert back < saved.step
+    assert saved.state["place"] == back + max(score.steps for score in race.scores)
+
+
+@pytest.mark.slow
+def test_a_run_saved_after_its_race_goes_on_as_it_would_have(rescued):
+    run, _, saved = rescued
+    again = racing()
+    again.restore(saved)
+    for _ in range(5):
+        assert run.advance() == again.advance()
+    assert again.guard.events == run.guard.events
+
+
+@pytest.mark.slow
+def test_a_race_can_be_switched_off():
+    run = racing(guard={"action": "rescue", "every": 5, "race": False})
+    while not any(event.kind == "rescue" for event in run.guard.events):
+        assert run.step < 120
+        run.advance()
+    assert all(event.race is None for event in run.guard.events)
+
+
+def test_a_race_keeps_no_more_batches_than_memory_has_room_for(monkeypatch):
+    (size,) = {images.nbytes for images, _ in SessionTrial(racing()).race_data(2, 96).batches}
+    for room, kept in ((3 * size + 1, 3), (size // 2, 1), (9 * size, 5)):
+        monkeypatch.setattr("uncollapse.training.session._BYTES", room)
+        assert len(SessionTrial(racing()).race_data(5, 96).batches) == kept
+
+
+def test_a_race_has_the_next_batches_and_rows_that_are_in_none_of_them():
+    run, twin = racing(), racing()
+    data = SessionTrial(run).race_data(3, 96)
+    for (images, rows), (expected, same) in zip(
+        data.batches, [twin.take_batch() for _ in range(3)], strict=True
+    ):
+        assert torch.equal(images, expected)
+        assert torch.equal(rows, same)
+    assert run.place == 3
+    seen = torch.cat([images.flatten(1) for images, _ in data.batches])
+    assert not (data.held.flatten(1)[:, None] == seen[None]).all(2).any()
+    assert len(data.held) == len(data.labels)
+
+
+def test_a_trial_is_a_step_of_the_run():
+    run, twin = racing(guard={"action": "off"}), racing(guard={"action": "off"})
+    for _ in range(3):
+        SessionTrial(run).train(run.take_batch())
+        twin.advance()
+    assert same_weights(run.model, twin.model)
+
+
+def test_held_out_rows_have_company_in_their_class_and_are_unseen_where_that_can_be():
+    ids = np.arange(60) % 5
+    rows = held_out(ids, np.arange(60), 30, np.random.default_rng(0))  # every row was seen
+    assert len(rows) == 30
+    assert np.bincount(ids[rows])[np.unique(ids[rows])].min() > 1
+    ids = np.r_[np.arange(300) // 2, np.arange(150, 250)]  # pairs, then rows that are alone
+    rows = held_out(ids, np.array([0, 1]), 96, np.random.default_rng(0))
+    assert len(rows) <= 96
+    assert (np.bincount(ids[rows])[ids[rows]] > 1).mean() > 0.9
+    assert not {0, 1} & set(rows.tolist())

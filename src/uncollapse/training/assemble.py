@@ -5,23 +5,26 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from uncollapse import backbones, data
+from uncollapse import backbones, data, losses
 from uncollapse._base.check import InputError
 from uncollapse.backbones import BACKBONES, SCALES_ITSELF, Embedder, Front
 from uncollapse.data import LabelledImages, augment, describe, with_features
 from uncollapse.data.augment import Compose
 from uncollapse.health import RunSettings
 from uncollapse.losses import Loss
+from uncollapse.losses.registry import make_loss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
-from uncollapse.training.sections import DataConfig, TrainingSize
+from uncollapse.training.sections import DataConfig
 
 __all__ = ["build_loss", "build_model", "load_data", "load_eval_data", "trains_on_texts"]
 
@@ -38,8 +41,8 @@ def trains_on_texts(config: Config) -> bool:
 def check_samples(config: Config) -> None:
     """Raise `InputError` for texts with a backbone for images, or images with one for texts.
 
-    One's own `module.path:function` may read either. A network that scales pixels as its weights
-    expect takes no `data.mean` or `data.std` beside.
+    Your own `module.path:function` may read either. A network that scales pixels itself refuses
+    `data.mean` and `data.std`.
     """
     name, dataset = config.model.backbone, config.data.name
     texts = trains_on_texts(config)
@@ -79,7 +82,7 @@ def training_transform(config: Config) -> Compose:
 
 
 def evaluation_transform(config: DataConfig) -> Compose | None:
-    """The same without chance: the middle crop where the papers crop, `data.mean`, `data.std`."""
+    """The deterministic counterpart: the papers' centre crop, `data.mean` and `data.std`."""
     is_paper = config.augment == "paper"
     steps = data.paper_transform(config.name, train=False).steps if is_paper else []
     steps = [*steps, *_standardised(config)]
@@ -132,7 +135,7 @@ def uses_features(config: Config) -> bool:
 def with_frozen_features(
     data: LabelledImages, front: Front, config: Config, device: torch.device
 ) -> LabelledImages:
-    """The samples with their features, from the cache; `data.transform` is that of evaluation."""
+    """The samples with cached features; `data.transform` must be the evaluation transform."""
     front = front.to(device)
 
     def compute(samples: Tensor) -> Tensor:
@@ -145,7 +148,7 @@ def with_frozen_features(
 
 
 def _identity(front: Front, config: Config) -> str:
-    """The network by its structure and weights, and how its samples are prepared."""
+    """A key for the cache: structure and weights of the network, preparation of its samples."""
     digest = hashlib.blake2b(repr(front).encode(), digest_size=16)
     for name, tensor in front.state_dict().items():
         digest.update(name.encode())
@@ -159,7 +162,7 @@ _STREAMS = ("model", "loss", "miner", "augment")
 
 
 def seeded(config: Config, stream: str) -> torch.Generator:
-    """The generator of one part of the run: the same seed gives the parts different numbers."""
+    """An independent random generator for one part of the run, derived from the run's seed."""
     return torch.Generator().manual_seed(config.seed * len(_STREAMS) + _STREAMS.index(stream))
 
 
@@ -178,12 +181,12 @@ def load_data(config: Config, split: str) -> LabelledImages:
 
 
 def as_evaluated(split_data: LabelledImages, config: Config) -> LabelledImages:
-    """A split as it is evaluated: the middle crop where training crops at random, mean and std."""
+    """The split with its evaluation transform instead of augmentation."""
     return replace(split_data, transform=evaluation_transform(config.data))
 
 
 def load_eval_data(config: Config, split: str) -> LabelledImages:
-    """A split of the config's dataset, as it is evaluated."""
+    """A split of the config's dataset, with its evaluation transform."""
     return as_evaluated(load_data(config, split), config)
 
 
@@ -198,18 +201,38 @@ def build_model(config: Config, shape: Iterable[int]) -> Embedder:
 
 
 def build_loss(config: Config, train: LabelledImages) -> Loss:
-    """The loss with its miner; parameters such as proxies are sized by the training data."""
-    model, memory = config.model, config.loss.memory
+    """The loss with its miner; parameters such as proxies are sized by the training data.
+
+    Trimmed, with a memory, a classifier and a regulariser, as `[loss]` says.
+    """
+    c, batch, dim = config.loss, config.batch.samples, config.model.dim
+    if c.memory is not None and c.memory.size < batch:
+        allowed = f"at least the {batch} samples of a batch"
+        raise InputError("loss.memory.size", c.memory.size, allowed)
     generator = seeded(config, "loss")
-    size = TrainingSize(len(train.classes), len(train), model.dim, generator, model.normalize)
-    if memory is not None and memory.size < config.batch.samples:
-        allowed = f"at least the {config.batch.samples} samples of a batch"
-        raise InputError("loss.memory.size", memory.size, allowed)
-    return config.loss.build(_build_miner(config), size)
+    sizes = dict[str, Any](num_classes=len(train.classes), dim=dim, generator=generator)
+    mined = make_loss(c.kind, c.settings, samples=len(train), miner=_build_miner(config), **sizes)
+    if c.trim is not None:
+        mined = losses.TrimmedLoss(mined, fraction=c.trim, on=c.trim_on)
+    loss: Loss = mined
+    if c.memory is not None:
+        loss = losses.CrossBatchMemory(mined, **c.memory.model_dump())
+    if c.identity is not None:
+        loss = losses.IdentityLoss(loss, **sizes, **c.identity.model_dump())
+    if c.regularizer is None:
+        return loss
+    unit = c.normalizes or config.model.normalize
+    kinds: dict[str, Callable[[], Loss]] = {
+        "variance-covariance": partial(losses.VarianceCovarianceLoss, normalize=unit),
+        "coding-rate": losses.CodingRateLoss,  # always of directions, as published
+        "sigreg": partial(losses.SIGRegLoss, normalize=unit, generator=generator),
+    }
+    other = kinds[c.regularizer.name]()
+    return losses.MultipleLosses([loss, other], weights=[1.0, c.regularizer.weight])
 
 
 def run_settings(config: Config) -> RunSettings:
-    """What advice on a run depends on, but for what its loss says."""
+    """The settings that advice on a run depends on, apart from those of its loss."""
     batch = config.batch
     return RunSettings(lr=config.optimizer.lr, batch_size=batch.samples, k=batch.per_class)
 
@@ -279,20 +302,16 @@ def pick_device(name: str) -> torch.device:
     >>> pick_device("cpu")
     device(type='cpu')
     """
+    has_mps = torch.backends.mps.is_available()
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        device = torch.device("meta")
-    if device.type == "meta":  # computes nothing
-        cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-        known = ["auto", "cpu", *cuda, *["mps"] * torch.backends.mps.is_available()]
-        raise InputError("train.device", repr(name), " or ".join(map(repr, known)))
-    return device
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu")
+    with suppress(RuntimeError, AssertionError, NotImplementedError):
+        torch.empty(0, device=name)
+        if torch.device(name).type != "meta":  # which computes nothing
+            return torch.device(name)
+    cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    known = ["auto", "cpu", *cuda, *["mps"] * has_mps]
+    raise InputError("train.device", repr(name), " or ".join(map(repr, known)))
 
 
 def _build_miner(config: Config) -> Miner | None:

@@ -33,7 +33,7 @@ _MAY_CHANGE = {
     "train.loggers",
     "train.threads",
 }
-# What says how a network is looked at, not which one it is.
+# Keys that affect how a network is evaluated, not which network it is.
 _OF_LOOKING = ("data.root", "data.workers", "data.eval_splits", "evaluate.", "train.", "guard.")
 
 
@@ -43,7 +43,7 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on: `weights` of the network, and the `state` of everything else.
+    """What a run needs to resume: the network's `weights` and the `state` of everything else.
 
     `state["config"]` has every key of the config it was made with, by its dotted name.
     """
@@ -55,9 +55,9 @@ class Checkpoint:
     def check_config(self, config: Config, *, looking: bool = False) -> None:
         """Raise `CheckpointError` if it was made with another config.
 
-        Keys that only say how a network is looked at (`[evaluate]`, `data.root`, ...) are compared
-        with `looking` alone. Keys that only one of the two has are of another version, and are not
-        compared.
+        Keys that only affect how a network is evaluated (`[evaluate]`, `data.root`, ...) are
+        compared only if `looking`. A key that one of the two lacks is from another version and is
+        not compared.
         """
         values = config.flat()
         for key, old in self.state.get("config", {}).items():
@@ -70,15 +70,14 @@ class Checkpoint:
 
     def check_tensors(self, wanted: Mapping[str, Tensor]) -> None:
         """Raise `CheckpointError` unless names and shapes are those of the network."""
-        for name in {**wanted, **self.weights}:
-            saved, expected = (
-                list(tensors[name].shape) if name in tensors else None
-                for tensors in (self.weights, wanted)
-            )
-            if saved != expected:
-                what = f"{name} is {saved or 'missing'}, and should be {expected or 'missing'}"
-                of_step = f"the checkpoint of step {self.step}"
-                raise CheckpointError(f"{of_step} is of another network: {what}")
+        saved = {name: list(tensor.shape) for name, tensor in self.weights.items()}
+        shapes = {name: list(tensor.shape) for name, tensor in wanted.items()}
+        for name in {**shapes, **saved}:
+            if saved.get(name) != shapes.get(name):
+                raise CheckpointError(
+                    f"the checkpoint of step {self.step} is of another network: {name} is "
+                    f"{saved.get(name) or 'missing'}, and should be {shapes.get(name) or 'missing'}"
+                )
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class CheckpointStore:
     def save(self, checkpoint: Checkpoint, *, best: bool = False, log: Path | None = None) -> Path:
         """Write a checkpoint and drop the older ones; an error leaves those untouched.
 
-        `log` is the log of the run, which goes on from here when the run is resumed.
+        `log` is the run's log; its present length and checksum go into the manifest.
         """
         step, final = checkpoint.step, self.place(checkpoint.step)
         try:
@@ -138,8 +137,8 @@ class CheckpointStore:
     def load(self, step: int, accept: Callable[[Checkpoint], None] | None = None) -> Checkpoint:
         """Read the checkpoint of a step, verified against its checksums.
 
-        A whole checkpoint of another run is refused by `accept`, which says so, before its
-        checksums are looked at.
+        `accept` is called before the checksums are compared, so that an intact checkpoint of
+        another run is reported as such.
         """
         complaint = self.complaint(step)
         try:
@@ -173,7 +172,7 @@ class CheckpointStore:
         return self.folder / f"step-{step:08d}"
 
     def manifest(self) -> Manifest:
-        """That of the run."""
+        """The manifest of the run."""
         return Manifest.read(self.folder.parent)
 
     def complaint(self, step: int) -> str | None:
@@ -182,7 +181,7 @@ class CheckpointStore:
         return next(filter(None, map(manifest.damage, self._names(step))), None)
 
     def adopt(self, manifest: Manifest, last: int) -> Manifest:
-        """With the checkpoints up to step `last` as they are, for a manifest that was lost."""
+        """The manifest with the checkpoints up to step `last` as they are, where it was lost."""
         steps = [step for step in self._on_disk() if step <= last]
         return manifest.record(*(name for step in steps for name in self._names(step)))
 
@@ -215,7 +214,7 @@ class CheckpointStore:
         return Checkpoint(step, weights, state)
 
     def _reason(self, error: Exception) -> str:
-        """The error in words; torch says of a full disk only that a position is unexpected."""
+        """The reason in words; torch's own message for a full disk does not mention the disk."""
         if isinstance(error, OSError):
             return error.strerror or str(error)
         place = next(p for p in (self.folder, *self.folder.absolute().parents) if p.is_dir())

@@ -163,9 +163,9 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def set_keys(values: Values, flat: Mapping[str, Any]) -> Values:
-    """Nested values, which are changed, with dotted keys set.
+    """Set dotted keys in nested values, in place, and return them.
 
-    Raises `InputError` for a key below one that is no section.
+    Raises `InputError` for a key below one that is not a section.
     """
     for key, value in flat.items():
         section: MutableMapping[str, Any] = values
@@ -181,8 +181,8 @@ def set_keys(values: Values, flat: Mapping[str, Any]) -> Values:
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Nested values with dotted keys set: `batch.p=18`, `evaluate.ks=[1,5]`; a new dictionary.
 
-    The value is read as TOML, and as plain text where it is not TOML. Raises `InputError` for what
-    is not `key=value`, and for a key below one that is no section.
+    A value is read as TOML, or as plain text if it is not TOML. Raises `InputError` for anything
+    but `key=value`, and for a key below one that is not a section.
 
     >>> apply_overrides({"batch": {"p": 4}}, ["batch.p=18", "model.backbone=conv2"])
     {'batch': {'p': 18}, 'model': {'backbone': 'conv2'}}
@@ -255,7 +255,7 @@ _LONGEST = 80  # characters shown of a wrong value
 
 
 class WrongKeysError(InputError):
-    """Several keys of a config that cannot be used; `errors` has each."""
+    """Several invalid keys in a config; `errors` has one error for each."""
 
     def __init__(self, errors: Sequence[InputError]) -> None:
         lines = "".join(f"\n- {error}" for error in errors)
@@ -264,7 +264,7 @@ class WrongKeysError(InputError):
 
 
 def explain(error: ValidationError, config: type[BaseModel]) -> InputError:
-    """Each wrong key with its path, what was given, what is allowed and what may be meant."""
+    """An error for each wrong key: its path, the value, what is allowed, and a suggestion."""
     errors = [_explained(wrong, config) for wrong in error.errors(include_url=False)]
     return errors[0] if len(errors) == 1 else WrongKeysError(errors)
 
@@ -313,7 +313,7 @@ def _no_such_key(
 def _locate(
     loc: tuple[int | str, ...], config: type[BaseModel]
 ) -> tuple[list[str], type[BaseModel], str | None]:
-    """The key's path as it is written, its section, and that one's name if it is one of several."""
+    """The key's path as written, its section, and the loss it belongs to, if any."""
     path: list[str] = []
     name, section, kinds = None, config, [config]
     for part in map(str, loc):

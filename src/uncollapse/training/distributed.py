@@ -32,14 +32,14 @@ class LostRankError(RuntimeError):
 
 
 class FirstRankError(RuntimeError):
-    """Rank 0 failed at what it does for all; it says why itself."""
+    """Rank 0 failed in work it does for all ranks; it reports the reason itself."""
 
 
 @dataclass(frozen=True)
 class Ranks:
     """This process's `rank` of `size`.
 
-    Alone, every method is what it says for one process and costs nothing.
+    With one process every method is cheap and exchanges nothing.
 
     >>> ranks = Ranks(rank=1, size=3)
     >>> ranks.counts(8), ranks.share(8)
@@ -51,7 +51,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0, which writes and speaks for all."""
+        """Whether this is rank 0, which writes files and messages for all ranks."""
         return self.rank == 0
 
     def counts(self, rows: int) -> list[int]:
@@ -65,17 +65,17 @@ class Ranks:
         start = sum(counts[: self.rank])
         return slice(start, start + counts[self.rank])
 
+    def all_values(self, value: int) -> list[int]:
+        """The `value` of each rank, a count or a checksum, in order of rank."""
+        own = torch.tensor([value])
+        return gather(own, self, counts=[1] * self.size).tolist()
+
     def any(self, flag: bool) -> bool:
-        """Whether it is so on any rank."""
-        if self.size == 1:
-            return flag
-        total = torch.tensor([float(flag)], dtype=torch.float64)
-        with together(self):
-            distributed.all_reduce(total)
-        return float(total) > 0
+        """Whether `flag` is set on any rank."""
+        return any(self.all_values(int(flag)))
 
     def on_first(self, work: Callable[[], T]) -> T:
-        """What `work` gives on rank 0, on every rank; a failure there is one everywhere."""
+        """Run `work` on rank 0 and return its result on every rank; an error is raised on all."""
         if self.size == 1:
             return work()
         outcome: list[Any] = [None, None]
@@ -93,12 +93,6 @@ class Ranks:
             raise FirstRankError(f"rank 0 failed: {outcome[1]}")
         return outcome[0]  # type: ignore[no-any-return]
 
-    def agree(self, what: str, value: int) -> None:
-        """Raise if `value`, a checksum say, is not the same on all ranks."""
-        values = gather(torch.tensor([value]), self, counts=[1] * self.size)
-        if len(set(values.tolist())) > 1:
-            raise LostRankError(f"the ranks have drifted apart: their {what} differ")
-
 
 ALONE = Ranks()
 
@@ -108,15 +102,15 @@ def join(device: torch.device, timeout: float = 1800.0) -> Iterator[Ranks]:
     """The ranks of the torchrun this process was started by; `ALONE` where it was not.
 
     A process group that exists already is used, and left as it is. Otherwise one is made, gloo for
-    tensors on the CPU and nccl for CUDA, and ended at the end. `timeout` is how many seconds a rank
-    waits for one that hangs; one that dies is noticed at once.
+    tensors on the CPU and nccl for CUDA, and destroyed at the end. A rank waits `timeout` seconds
+    for one that hangs; one that dies is noticed at once.
     """
-    if not distributed.is_available() or not (
-        distributed.is_initialized() or _started_by_torchrun()
-    ):
+    made = _started_by_torchrun()
+    if distributed.is_available() and distributed.is_initialized():
+        made = False
+    elif not made:
         yield ALONE
         return
-    made = not distributed.is_initialized()
     if str(device) not in ("cpu", "cuda"):
         raise InputError("train.device", repr(str(device)), "cpu or cuda for several ranks")
     if device.type == "cuda":  # each rank of a machine its own
@@ -142,7 +136,7 @@ def is_first() -> bool:
 
 @contextmanager
 def together(ranks: Ranks) -> Iterator[None]:
-    """Around a collective: what goes wrong in it is another rank's end."""
+    """Around a collective operation: report its failure as the loss of another rank."""
     try:
         yield
     except RuntimeError as error:
@@ -166,7 +160,7 @@ def gather(
 ) -> Tensor:
     """The rows of all ranks in order of rank, `[Σ counts, ...]`, the same on each.
 
-    Shares may differ in length; `counts` saves asking for the lengths where they are known.
+    Shares may differ in length; pass `counts` if they are known, to save a message.
 
     `adjoint` says what goes back to a rank's rows. `"sum"`: the gradients that all ranks have for
     them, added up: right whatever the ranks do with the rows, and what
@@ -181,12 +175,12 @@ def gather(
     if ranks.size == 1:
         return x
     if counts is None:
-        counts = _all_gather(torch.tensor([len(x)]), [1] * ranks.size, ranks).tolist()
+        counts = ranks.all_values(len(x))
     return _Gather.apply(x, list(counts), ranks, adjoint)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def _all_gather(x: Tensor, counts: list[int], ranks: Ranks) -> Tensor:
-    """Shares are padded to the longest: not every backend takes shares of different lengths."""
+    """Gather shares padded to the longest: not every backend supports unequal lengths."""
     longest = max(counts)
     padded = x.contiguous()
     if len(x) < longest:
@@ -235,8 +229,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks = ALONE) -> N
 def share_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks = ALONE) -> None:
     """Replace each gradient by rank 0's.
 
-    For parameters of a loss of the whole batch (proxies, β), whose gradient every rank has: it is
-    the same up to the order in which a GPU adds, and must stay so.
+    For parameters of a loss of the whole batch (proxies, β), every rank computes the gradient
+    itself. On a GPU the results may differ by rounding, and must not drift apart.
     """
     _exchange(parameters, ranks, partial(distributed.broadcast, src=0))
 
@@ -271,7 +265,7 @@ class SharedBatchNorm(_BatchNorm):
     ranks: Ranks = ALONE
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Any number of dimensions: it stands for 1-, 2- and 3-dimensional layers."""
+        """Accept any number of dimensions: it replaces 1-, 2- and 3-dimensional layers."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise by the batch while training, by the running statistics otherwise."""
@@ -287,7 +281,14 @@ class SharedBatchNorm(_BatchNorm):
         total = counts.sum()
         mean = (means * counts).sum(0) / total
         squares = (spreads + counts * (means - mean).square()).sum(0)
-        self._remember(mean.detach(), squares.detach() / (total.detach() - 1).clamp(min=1))
+        if self.running_mean is not None and self.running_var is not None:
+            assert self.num_batches_tracked is not None  # kept where the others are
+            self.num_batches_tracked.add_(1)
+            seen = float(self.num_batches_tracked)
+            factor = 1.0 / seen if self.momentum is None else self.momentum
+            variance = squares.detach() / (total.detach() - 1).clamp(min=1)
+            self.running_mean.lerp_(mean.detach().to(self.running_mean), factor)
+            self.running_var.lerp_(variance.to(self.running_var), factor)
         scale = torch.rsqrt(squares / total + self.eps)
         if self.affine:
             scale = scale * self.weight
@@ -295,21 +296,11 @@ class SharedBatchNorm(_BatchNorm):
         shape = [1, -1] + [1] * (x.ndim - 2)
         return torch.addcmul(shift.view(shape), x, scale.view(shape)).to(input.dtype)
 
-    def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        if self.running_mean is None or self.running_var is None:
-            return
-        assert self.num_batches_tracked is not None  # kept where the others are
-        self.num_batches_tracked.add_(1)
-        count = float(self.num_batches_tracked)
-        factor = 1.0 / count if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean.to(self.running_mean), factor)
-        self.running_var.lerp_(variance.to(self.running_var), factor)
-
 
 def synchronise_batch_norm(module: nn.Module, ranks: Ranks = ALONE) -> nn.Module:
-    """Let every batch-norm layer of `module` see all ranks, in place; names and values stay.
+    """Make every batch-norm layer of `module` use the whole batch, in place; the state is kept.
 
-    `module` is in training mode; layers that are not (frozen ones) take no statistics and are left.
+    `module` is in training mode; frozen layers, which are not, stay as they are.
 
     >>> net = synchronise_batch_norm(nn.Sequential(nn.BatchNorm1d(2)), Ranks(0, 2))
     >>> type(net[0]).__name__, sorted(net.state_dict())[:2]

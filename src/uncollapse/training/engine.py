@@ -30,7 +30,7 @@ from uncollapse.training.checkpoint import CheckpointError, check_same
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import LostRankError, Ranks, join
 from uncollapse.training.evaluation import Evaluated, GallerySearch, NotFiniteError
-from uncollapse.training.log import Log, Watch, repair_log
+from uncollapse.training.log import Log, repair_log
 from uncollapse.training.manifest import Manifest
 from uncollapse.training.measurer import Measurer, settled_copy
 from uncollapse.training.run import Run, find_damage
@@ -56,7 +56,6 @@ def train(
     resume: bool = False,
     console: Console | None = None,
     owner: FolderOwner | None = None,
-    watch: Watch | None = None,
 ) -> Run:
     """Train as the config says, in the folder `out`, and return the run.
 
@@ -65,20 +64,20 @@ def train(
     (bit for bit on the CPU with the same number of threads). Ctrl-C finishes the step, saves and
     stops. Every file is written atomically: a crash costs at most the steps since the last
     checkpoint. One process owns the folder: a second one gets `InUseError`. An `owner` holds it
-    already; by default it is held while this function runs. `watch(step, values)` is called with
-    each line of `metrics.jsonl` as it is written.
+    already; by default it is held while this function runs.
     """
     run = Run(Path(out))
     device = pick_device(config.train.device)
     with join(device, config.distributed.timeout) as ranks, ExitStack() as held:
         if owner is None:
             owner = FolderOwner(run.path)
-            ranks.on_first(lambda: _hold(held, owner))
+            # True: what the other ranks get.
+            ranks.on_first(lambda: bool(held.enter_context(owner)))
         warnings = ranks.on_first(lambda: _check_entry(run, config, resume=resume))
-        if ranks.on_first(lambda: _is_done(run, config)):
+        if not warnings and ranks.on_first(lambda: _is_done(run, config)):
             return run
         try:
-            _train(config, run, ranks, console, owner, warnings, watch)
+            _train(config, run, ranks, console, owner, warnings)
         except LostRankError as error:
             text = f"{error}; {_last_saved(run)}: go on with the same command and --resume"
             raise LostRankError(text) from error
@@ -92,10 +91,6 @@ def train(
     return run
 
 
-def _hold(held: ExitStack, owner: FolderOwner) -> None:
-    held.enter_context(owner)  # returns nothing: what the other ranks get
-
-
 def _train(
     config: Config,
     run: Run,
@@ -103,7 +98,6 @@ def _train(
     console: Console | None,
     owner: FolderOwner,
     warnings: list[str],
-    watch: Watch | None,
 ) -> None:
     keep_memory()
     if config.train.threads is not None:
@@ -112,17 +106,16 @@ def _train(
     measurer = Measurer(run.path, config, as_evaluated(session.data, config))
     begun = time.monotonic()
     console = console if ranks.first else quiet_console()
-    with requests_to_stop(patient=ranks.size > 1) as asked, ExitStack() as shown:
-        notes = [*warnings, *measurer.notes, *_restore(session, run, measurer)]
+    with requests_to_stop(patient=ranks.size > 1) as asked:
+        splits = _splits(session, measurer).items()
+        reports = {name: data.report for name, data in splits if data.report.skipped}
+        skipped = [f"{name}: {report.skipped_summary()}" for name, report in reports.items()]
+        notes = [*skipped, *warnings, *measurer.notes, *_restore(session, run, measurer)]
         bar = ProgressLine(run.path.name, config.train.steps, console, start=session.step)
-        line = shown.enter_context(bar)
-        for name, data in _splits(session, measurer).items():
-            if data.report.skipped:
-                line.note(f"warning: {name}: {data.report.skipped_summary()}")
-        for note in notes:
-            line.note(f"warning: {note}")
         path = run.metrics_file if ranks.first else None
-        with Log(path, config, session.log_offset, watch) as log:
+        with bar as line, Log(path, config, session.log_offset) as log:
+            for note in notes:
+                line.note(f"warning: {note}")
             ranks.on_first(lambda: _begin(session, run))
             session.check_ranks()
             status = _Loop(session, run, measurer, log, line, owner).go(asked)
@@ -134,7 +127,7 @@ def _train(
 
 
 def _check_entry(run: Run, config: Config, *, resume: bool) -> list[str]:
-    """Raise unless this run may begin, or go on, in its folder; returns warnings.
+    """Raise unless this run may begin or resume in its folder; return warnings.
 
     A run begins in a new or empty folder only; hidden files do not count. `resume` goes on with the
     run that is there, if it has this config.
@@ -162,20 +155,16 @@ def _check_entry(run: Run, config: Config, *, resume: bool) -> list[str]:
 
 
 def _is_done(run: Run, config: Config) -> bool:
-    """Whether the run that is there has all its steps, and every file is as it was left."""
-    try:
-        if not run.finished or run.summary["step"] < config.train.steps:
-            return False
-    except DamagedFileError:
+    """Whether the run in the folder is complete and all its files are intact."""
+    if not run.finished or run.summary["step"] < config.train.steps:
         return False
     store, steps = run.checkpoints, run.checkpoints.steps()
-    if not steps or store.complaint(steps[-1]) is not None or store.best()[1] is not None:
-        return False
-    return not find_damage(run)
+    intact = bool(steps) and store.complaint(steps[-1]) is None and store.best()[1] is None
+    return intact and not find_damage(run)
 
 
 def _restore(session: Session, run: Run, measurer: Measurer) -> list[str]:
-    """Go on from the newest good checkpoint, if there is any; returns what a user should know."""
+    """Resume from the newest valid checkpoint, if there is one; return warnings."""
     store, first = run.checkpoints, session.ranks.on_first
     checkpoint, complaints = first(lambda: store.load_last(session.restore))
     if checkpoint is None and complaints:
@@ -195,7 +184,7 @@ def _restore(session: Session, run: Run, measurer: Measurer) -> list[str]:
 
 
 def _begin(session: Session, run: Run) -> None:
-    """Write the config and the manifest; there is no summary while a run goes on."""
+    """Write the config and the manifest, and remove the summary of an earlier session."""
     write_text(run.config_file, session.config.to_toml())
     run.summary_file.unlink(missing_ok=True)
     manifest = Manifest.read(run.path)
@@ -268,9 +257,11 @@ class _Loop:
                 give_back_memory()
                 scores = evaluated.flat()
                 self._write(scores)
-                key = _primary(scores)
+                # Judged by R@1 on the first evaluation split, or the smallest k there is.
+                key = next((k for k in scores if "recall@" in k and "fine/" not in k), None)
                 self.line.show(session.step, {} if key is None else {key: scores[key]})
-                best = key is not None and session.is_best(scores[key])
+                if key is not None and scores[key] > session.best:
+                    best, session.best = True, scores[key]
             if best or last or session.step % c.checkpoint_every == 0:
                 self._save(best=best)
             stop = ranks.any(asked.is_set())
@@ -278,7 +269,8 @@ class _Loop:
             self._save()
             self.line.note(f"interrupted: {_last_saved(self.run)}; go on with --resume")
             return "interrupted"
-        ranks.on_first(lambda: self._measure_after(evaluated))
+        state = (session.step, session.model, session.loss, evaluated)
+        ranks.on_first(lambda: self.measurer.take_after(*state))
         return "stopped" if session.stopped else "finished"
 
     def _report_step(self, values: dict[str, Any], *, last: bool) -> None:
@@ -300,7 +292,7 @@ class _Loop:
         self.log.write(self.session.step, values)
 
     def _save(self, *, best: bool = False) -> None:
-        """Write a checkpoint, unless the network is lost: the next step will say that."""
+        """Write a checkpoint unless weights are not finite, which the next step will report."""
         session = self.session
         if not session.sound:
             return
@@ -315,7 +307,7 @@ class _Loop:
         session.ranks.on_first(write)
 
     def _evaluate(self) -> Evaluated:
-        """Evaluate; a network that has diverged unseen by its batches is rolled back if it can."""
+        """Evaluate; roll back a network that turns out to have diverged, if the guard can."""
         session = self.session
         give_back_memory()  # kept between steps, it would add up with what comes next
         while True:
@@ -339,13 +331,6 @@ class _Loop:
         session.ranks.on_first(lambda: measurer.take_before(*settled, session.loss, evaluated))
         give_back_memory()
 
-    def _measure_after(self, evaluated: Evaluated | None) -> None:
-        """Measure the state after training, whose evaluation may have been made just now."""
-        session, measurer = self.session, self.measurer
-        if measurer.known() is None:  # begun by a version that did not measure
-            measurer.rebuild_before(session.shape)
-        measurer.take_after(session.step, session.model, session.loss, evaluated)
-
     def _diverged(self, what: str) -> TrainingError:
         session, guard = self.session, self.session.guard
         rescue, tried = " or guard.action = 'rescue'", ""
@@ -357,11 +342,6 @@ class _Loop:
             f"new folder with a lower optimizer.lr, such as {rate}, with optimizer.clip = 1.0"
             f"{rescue}"
         )
-
-
-def _primary(scores: Mapping[str, float]) -> str | None:
-    """Recall@1 by labels on the first evaluation split: what `best` is judged by."""
-    return next((key for key in scores if "recall@" in key and "fine/" not in key), None)
 
 
 def _splits(session: Session, measurer: Measurer) -> dict[str, LabelledImages]:

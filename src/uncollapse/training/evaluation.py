@@ -19,7 +19,7 @@ from uncollapse._base.check import InputError
 from uncollapse.data import DataError, LabelledImages, describe
 from uncollapse.data.images import Decoding, FileSource
 from uncollapse.data.listing import ImageRef, is_image
-from uncollapse.data.pair_lists import PairList, match_pairs, read_pairs
+from uncollapse.data.pair_lists import match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
 from uncollapse.data.sources import Source
 from uncollapse.metrics import ReRanking, evaluate_rows, verification
@@ -39,12 +39,12 @@ _RATES = (1e-2, 1e-3)
 
 
 class NotFiniteError(ValueError):
-    """A network that has diverged: its embeddings are no numbers to judge."""
+    """The network has diverged: some embeddings are NaN or infinite."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Splits through one network: what `evaluate` gives for each, and the embeddings it judged."""
+    """Scores and embeddings of each split for one network."""
 
     scores: Mapping[str, Mapping[str, float]]
     embeddings: Mapping[str, Tensor]
@@ -87,10 +87,11 @@ def evaluate_splits(
         if judge is not None:
             taken = torch.unique(torch.cat([rows, torch.from_numpy(judge.rows.ravel())]))
         z = embed(model, data.subset(taken), batch=settings.batch, ranks=ranks)
+        _check_finite(z)
         embeddings[name] = z[torch.searchsorted(taken, rows)]
-        scores[name] = evaluate(embeddings[name], data.subset(rows), settings, ranks=ranks)
+        judged = partial(evaluate, embeddings[name], data.subset(rows), settings)
+        scores[name] = ranks.on_first(judged)
         if judge is not None:
-            _check_finite(z)
             scores[name] |= ranks.on_first(partial(judge.scores, z, taken))
     return Evaluated(scores, embeddings)
 
@@ -136,15 +137,13 @@ def scores_of(
     ks: Sequence[int] = (1, 2, 4, 8),
     nmi: bool = False,
     multiplier: int = 1,
-    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """Each row against all others: Recall@k, MAP@R and, if asked, NMI; by fine labels as well.
 
     Keys are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels, from the
     one evaluator, `metrics.evaluate_rows`. `nmi` is of k-means with a cluster for each class; with
     `multiplier` above 1, `nmi+` is of that many times the clusters (EPS Table 2), though at most
-    one for every two samples. Of several ranks, each with all embeddings, rank 0 does the work and
-    all get the result. Raises `NotFiniteError` for embeddings of a network that has diverged.
+    one for every two samples. Raises `NotFiniteError` if the network has diverged.
 
     >>> scores_of([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1], ks=[1])
     {'recall@1': 1.0, 'map@r': 1.0}
@@ -155,8 +154,8 @@ def scores_of(
     for prefix, kind in {"": labels, "fine/": fine_labels}.items():
         if kind is None:
             continue
-        judged = partial(_scores, z, torch.as_tensor(kind), ks, multiplier if nmi else 0)
-        scores |= {f"{prefix}{name}": value for name, value in ranks.on_first(judged).items()}
+        figures = _scores(z, torch.as_tensor(kind), ks, multiplier if nmi else 0)
+        scores |= {f"{prefix}{name}": value for name, value in figures.items()}
     return scores
 
 
@@ -169,18 +168,14 @@ def _scores(z: Tensor, labels: Tensor, ks: Sequence[int], multiplier: int) -> di
 
 
 def evaluate(
-    embeddings: ArrayLike,
-    data: LabelledImages,
-    settings: EvaluateConfig | None = None,
-    *,
-    ranks: Ranks = ALONE,
+    embeddings: ArrayLike, data: LabelledImages, settings: EvaluateConfig | None = None
 ) -> dict[str, float]:
     """`scores_of` the samples of a dataset, at most `max_samples` of them."""
     settings = settings or EvaluateConfig()
     rows = evenly_spaced(len(data), settings.max_samples)
     z = points(embeddings, "embeddings", min_rows=len(data), check_finite=False)[rows]
     fine = None if data.fine_labels is None else data.fine_labels[rows]
-    return scores_of(z, data.labels[rows], fine, **_asked(settings), ranks=ranks)
+    return scores_of(z, data.labels[rows], fine, **_asked(settings))
 
 
 def evenly_spaced(count: int, most: int | None) -> Tensor:
@@ -211,16 +206,19 @@ def _search(
     z = embed(model, queries, batch=settings.batch, ranks=ranks)
     ref_z = embed(model, gallery, batch=settings.batch, ranks=ranks)
     _check_finite(torch.cat([z, ref_z]))
-    judged = partial(search.scores, z, ref_z, settings.ks)
-    scores = ranks.on_first(judged)
-    if rerank is not None:
-        scores |= ranks.on_first(partial(judged, rerank=rerank))
-    if settings.clustering:
-        scores |= ranks.on_first(partial(_scores, z, queries.labels, (), settings.multiplier))
-    if queries.fine_labels is not None:  # of the queries among themselves
-        fine = scores_of(z, queries.fine_labels, **_asked(settings), ranks=ranks)
-        scores |= {f"fine/{name}": value for name, value in fine.items()}
-    return scores, z
+
+    def judged() -> dict[str, float]:
+        scores = search.scores(z, ref_z, settings.ks)
+        if rerank is not None:
+            scores |= search.scores(z, ref_z, settings.ks, rerank=rerank)
+        if settings.clustering:
+            scores |= _scores(z, queries.labels, (), settings.multiplier)
+        if queries.fine_labels is not None:  # of the queries among themselves
+            fine = scores_of(z, queries.fine_labels, **_asked(settings))
+            scores |= {f"fine/{name}": value for name, value in fine.items()}
+        return scores
+
+    return ranks.on_first(judged), z
 
 
 def _check_finite(z: Tensor) -> None:
@@ -236,7 +234,7 @@ def _check_finite(z: Tensor) -> None:
 def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
     """Image files, or the images in folders, decoded as the run's evaluation images are.
 
-    Their labels are all 0: they are not known.
+    Their labels are unknown and set to 0.
     """
     files: list[Path] = []
     for path in map(Path, paths):
@@ -276,10 +274,10 @@ class Sides:
 
 @dataclass(frozen=True, eq=False)
 class GallerySearch:
-    """The queries of a split and their gallery, both with cameras; at most `max_samples` a side.
+    """The queries of a split and their gallery, both with cameras; at most `max_samples` of each.
 
-    Identity -1 is junk, which nobody searches for and nobody meets; identity 0, unless it has a
-    name of its own, is a distractor: wrong for every query.
+    Identity -1 is junk: neither a query nor in the gallery. Identity 0 is a distractor, a wrong
+    match for every query, unless it has a class name of its own.
     """
 
     queries: LabelledImages
@@ -288,13 +286,12 @@ class GallerySearch:
 
     @cached_property
     def sides(self) -> Sides:
-        """Who searches whom: all, or as many whole identities as `max_samples` a side has room for.
+        """All rows, or as many whole identities as fit into `max_samples` rows on either side.
 
-        They are always the same ones. Distractors are taken in proportion.
+        The choice is always the same. Distractors are taken in proportion.
         """
-        ids, there = self._ids
-        asks = np.isin(np.arange(len(ids)), searching_rows(ids))
-        people = np.random.default_rng(0).permutation(np.unique(ids[asks]))
+        ids, _, there, _ = self._columns
+        people = np.random.default_rng(0).permutation(np.unique(ids[searching_rows(ids)]))
         others = np.flatnonzero((there != -1) & ~np.isin(there, people))
         count = len(people)
         if self.max_samples is not None:
@@ -307,30 +304,25 @@ class GallerySearch:
         strangers = np.random.default_rng(1).permutation(others)
         strangers = strangers[: round(len(others) * count / len(people))]
         gallery = np.union1d(np.flatnonzero(np.isin(there, kept)), strangers)
-        queries = np.flatnonzero(asks & np.isin(ids, kept))
+        queries = np.flatnonzero(np.isin(ids, kept))
         return Sides(torch.from_numpy(queries), torch.from_numpy(gallery), count)
 
     def scores(
-        self,
-        queries: Tensor,
-        gallery: Tensor,
-        ks: Sequence[int],
-        *,
-        rerank: ReRanking | None = None,
+        self, queries: Tensor, gallery: Tensor, ks: Sequence[int], rerank: ReRanking | None = None
     ) -> dict[str, float]:
         """`recall@k` (CMC), `mAP` and `mINP` of the `sides`, whose embeddings are given.
 
         A figure without a query that has a match is left out. With `rerank` they are of the
         re-ranked order, and their names begin with `reranked/`.
         """
-        (ids, there), sides = self._ids, self.sides
-        cameras, cameras_there = self._cameras
+        asked, met = self.sides.queries.numpy(), self.sides.gallery.numpy()
+        ids, cameras, there, cameras_there = self._columns
         values = evaluate_rows(
             queries,
-            ids[sides.queries.numpy()],
+            ids[asked],
             gallery,
-            there[sides.gallery.numpy()],
-            cameras=(cameras[sides.queries], cameras_there[sides.gallery]),
+            there[met],
+            cameras=(cameras[asked], cameras_there[met]),
             ks=sorted({*_KS, *ks}),
             rerank=rerank,
         ).values
@@ -341,7 +333,7 @@ class GallerySearch:
 
     def describe(self) -> str:
         """What is searched, in a sentence."""
-        (ids, there), sides = self._ids, self.sides
+        (ids, _, there, _), sides = self._columns, self.sides
         strangers = int((~np.isin(there[sides.gallery.numpy()], ids)).sum())
         return (
             f"re-identification: {len(sides.queries):,} queries of {sides.identities:,} identities "
@@ -351,58 +343,47 @@ class GallerySearch:
 
     def matched(self) -> bool:
         """Whether any query has a match under another camera."""
-        ids, there = self._ids
-        cameras, cameras_there = (each.numpy() for each in self._cameras)
+        ids, cameras, there, cameras_there = self._columns
         rows = searching_rows(ids)
         return any(
             bool(((there == identity) & (cameras_there != camera)).any())
             for identity, camera in zip(ids[rows], cameras[rows], strict=True)
         )
 
-    @property
-    def _cameras(self) -> tuple[Tensor, Tensor]:
-        assert self.queries.cameras is not None
-        assert self.gallery.cameras is not None
-        return self.queries.cameras, self.gallery.cameras
-
     @cached_property
-    def _ids(self) -> tuple[Array, Array]:
-        """Identities of queries and gallery; names that happen to have number 0 make room for it.
+    def _columns(self) -> tuple[Array, Array, Array, Array]:
+        """Identities and cameras of the queries, then those of the gallery.
 
-        Words are numbered from 0, and 0 is the number of distractors.
+        Names are numbered from 0, which is the number of distractors: they are moved up by one.
         """
-        ids, there = self.queries.labels.numpy(), self.gallery.labels.numpy()
-        name = {**self.gallery.class_names, **self.queries.class_names}.get(0, "0")
-        if name in ("0", "distractor"):
-            return ids, there
-        return np.where(ids >= 0, ids + 1, ids), np.where(there >= 0, there + 1, there)
+        q, g = self.queries, self.gallery
+        assert q.cameras is not None
+        assert g.cameras is not None
+        ids, there = q.labels.numpy(), g.labels.numpy()
+        if {**g.class_names, **q.class_names}.get(0, "0") not in ("0", "distractor"):
+            ids, there = (np.where(each >= 0, each + 1, each) for each in (ids, there))
+        return ids, q.cameras.numpy(), there, g.cameras.numpy()
 
 
-def find_searches(
-    config: Config, splits: Mapping[str, LabelledImages]
-) -> tuple[dict[str, GallerySearch], list[str]]:
-    """A search for each split that is the queries of a gallery with cameras; and warnings.
-
-    The split is `query` of a dataset that has a `gallery`, both with cameras.
-    """
-    c, searches, warnings = config.data, {}, []
-    info = describe(c.name)
-    for split, data in splits.items():
-        is_query = info.aliases.get(split, split) == "query" and "gallery" in info.splits
-        if not is_query or data.cameras is None:
-            continue
-        why = "no query has a match under another camera of the gallery"
-        try:
-            list_split(c.name, c.root, "gallery")
-            gallery = load_eval_data(config, "gallery")
-            search = GallerySearch(data, gallery, config.evaluate.max_samples)
-            if search.gallery.cameras is not None and search.matched():
-                searches[split] = search
-                continue
-        except DataError as error:
-            why = f"its gallery is not there ({str(error).splitlines()[0]})"
-        warnings.append(f"{split} is searched in itself: {why}")
-    return searches, warnings
+def _find_search(
+    config: Config, split: str, data: LabelledImages, warnings: list[str]
+) -> GallerySearch | None:
+    """The search of a split `query` in the dataset's `gallery`, where both have cameras."""
+    c, info = config.data, describe(config.data.name)
+    is_query = info.aliases.get(split, split) == "query" and "gallery" in info.splits
+    if not is_query or data.cameras is None:
+        return None
+    why = "no query has a match under another camera of the gallery"
+    try:
+        list_split(c.name, c.root, "gallery")
+        gallery = load_eval_data(config, "gallery")
+        search = GallerySearch(data, gallery, config.evaluate.max_samples)
+        if gallery.cameras is not None and search.matched():
+            return search
+    except DataError as error:
+        why = f"its gallery is not there ({str(error).splitlines()[0]})"
+    warnings.append(f"{split} is searched in itself: {why}")
+    return None
 
 
 # Pairs of a split, the same or not: verification, as LFW has it.
@@ -447,48 +428,45 @@ class PairCheck:
 def find_judges(
     config: Config, splits: Mapping[str, LabelledImages]
 ) -> tuple[dict[str, GallerySearch | PairCheck], list[str]]:
-    """The search or the check of each split that has one; and warnings.
+    """The gallery search or pair check of each split that has one, and warnings.
 
-    Queries that search a gallery are judged by that alone.
+    A split with a gallery search has no pair check. Pairs are those of `data.pairs`, or of
+    the list that the dataset comes with; `DataError` for a list that cannot be read.
     """
-    searches, unsearched = find_searches(config, splits)
-    others = {split: data for split, data in splits.items() if split not in searches}
-    checks, unchecked = find_checks(config, others)
-    return {**searches, **checks}, unsearched + unchecked
+    judges: dict[str, GallerySearch | PairCheck] = {}
+    warnings: list[str] = []
+    for split, data in splits.items():
+        search = _find_search(config, split, data, warnings)
+        judge = search or _find_check(config, split, data, warnings)
+        if judge is not None:
+            judges[split] = judge
+    return judges, warnings
 
 
-def find_checks(
-    config: Config, splits: Mapping[str, LabelledImages]
-) -> tuple[dict[str, PairCheck], list[str]]:
-    """A check for each split that has both samples of some pairs; and warnings.
-
-    Pairs are those of `data.pairs`, or of the list that the dataset comes with. Raises `DataError`
-    for a list that cannot be read.
-    """
+def _find_check(
+    config: Config, split: str, data: LabelledImages, warnings: list[str]
+) -> PairCheck | None:
+    """The check of a split that has both samples of some pairs."""
     c = config.data
     source = Path(c.pairs).expanduser() if c.pairs is not None else find_pairs(c.name, c.root)
-    if source is None or not splits:
-        return {}, []
-    pairs, checks, warnings = read_pairs(source), {}, []
-    for split, data in splits.items():
-        check = _check_of(pairs, data, source)
-        if c.pairs is None and not len(check.rows):
-            continue
-        try:
-            verification(scores=np.zeros(len(check.same)), same=check.same, folds=check.folds)
-        except InputError as error:
-            warnings.append(f"{split} is not verified by {source}: {error}")
-            continue
-        checks[split] = check
-        trained = _trained_on(config, data, check)
-        if trained:
-            why = f"{trained:,} of {len(check.rows):,} pairs have someone of the training split"
-            warnings.append(f"{split}: {why}; their figures are not of unseen classes")
-    return checks, warnings
+    check = None if source is None else _pairs_in(data, source)
+    if check is None or (c.pairs is None and not len(check.rows)):
+        return None
+    try:
+        verification(scores=np.zeros(len(check.same)), same=check.same, folds=check.folds)
+    except InputError as error:
+        warnings.append(f"{split} is not verified by {source}: {error}")
+        return None
+    trained = _trained_on(config, data, check)
+    if trained:
+        why = f"{trained:,} of {len(check.rows):,} pairs have someone of the training split"
+        warnings.append(f"{split}: {why}; their figures are not of unseen classes")
+    return check
 
 
-def _check_of(pairs: PairList, data: LabelledImages, source: Path) -> PairCheck:
-    """The pairs whose samples are both in the split."""
+def _pairs_in(data: LabelledImages, source: Path) -> PairCheck:
+    """The pairs of a file whose samples are both in the split."""
+    pairs = read_pairs(source)
     names = None if data.files is None else np.array(data.files)
     labels = data.labels.numpy()
     known = Source(np.empty((len(data), 0)), labels=labels, names=names)

@@ -15,23 +15,18 @@ from uncollapse.health.loggers import Logger, open_logger
 from uncollapse.training.config import Config
 from uncollapse.training.manifest import Manifest
 
-__all__ = ["Log", "Watch", "repair_log"]
-
-Watch = Callable[[int, Mapping[str, Any]], None]  # called with (step, values)
+__all__ = ["Log", "repair_log"]
 
 
 class Log:
-    """The lines of a run. Opening drops what is past the offset; without a path nothing is written.
+    """The log of a run. Opening it drops what is past the offset; without a path it writes nothing.
 
-    One rank writes; the others have a log without a path. `watch` and the loggers of the config get
-    each line written. A logger may fail: it is warned of and left out from then on.
+    One rank writes; the others have a log without a path. The loggers of the config get each line
+    written. A logger that fails is reported and left out from then on.
     """
 
-    def __init__(
-        self, path: Path | None, config: Config, offset: int, watch: Watch | None = None
-    ) -> None:
+    def __init__(self, path: Path | None, config: Config, offset: int) -> None:
         self._file: TextIO | None = None
-        self._watch = watch
         self.loggers: list[Logger] = []
         if path is None:
             return
@@ -54,8 +49,6 @@ class Log:
             return
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
-        if self._watch is not None:
-            self._watch(step, values)
         numbers = {k: float(v) for k, v in values.items() if isinstance(v, int | float)}
         texts = {k: v for k in ("event", "verdict") if isinstance(v := values.get(k), str)}
         if numbers:
@@ -81,7 +74,7 @@ class Log:
 
 
 def _open_loggers(folder: Path, config: Config) -> list[Logger]:
-    """Those of the config; a package that is missing is an error where it was named.
+    """The loggers of the config; a missing package is an error.
 
     `loggers.json` says which run of each service the folder belongs to.
     """
@@ -99,7 +92,7 @@ def _open_loggers(folder: Path, config: Config) -> list[Logger]:
 
 
 def repair_log(path: Path, keep: int, manifest: Manifest) -> tuple[int, str | None]:
-    """Make a log fit to go on with: how many bytes of it to keep, and what was wrong with it.
+    """Prepare a log for resuming: how many bytes of it to keep, and what was wrong with it.
 
     `keep` is its length at the checkpoint. Of a log that was cut, changed or lost, the lines that
     can be read are kept.

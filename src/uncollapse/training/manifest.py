@@ -19,10 +19,10 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a run left in its folder, to see later whether it is still that.
+    """Checksums of the files in a run folder, to detect later changes.
 
     `files` has the SHA-256 of each file by its path in the folder. Of the log, which grows,
-    `log_bytes` are known, with the checksum `log_sha256`. `best` is the step of the best
+    the first `log_bytes` have the checksum `log_sha256`. `best` is the step of the best
     checkpoint. The file ends with a checksum of itself. A file that is not listed is not verified;
     where the manifest itself cannot be used, `complaint` says why, and nothing is verified.
     """
@@ -36,7 +36,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """That of a run folder.
+        """Read the manifest of a run folder.
 
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
@@ -66,19 +66,19 @@ class Manifest:
         write_json(self.folder / _MANIFEST, values | {"seal": _digest(values)})
 
     def record(self, *names: str) -> Manifest:
-        """With these files as they are now; those that are not there are no longer listed."""
+        """A manifest with the present checksums of these files; missing ones are dropped."""
         there = [name for name in names if (self.folder / name).is_file()]
         sums = {name: _sha256(self.folder / name) for name in there}
         return replace(self, files={**self.without(names).files, **sums})
 
     def with_log(self, path: Path) -> Manifest:
-        """With the log as it is now."""
+        """A manifest with the present length and checksum of the log."""
         content = path.read_bytes() if path.is_file() else b""
         digest = hashlib.sha256(content).hexdigest()
         return replace(self, log_bytes=len(content), log_sha256=digest)
 
     def without(self, names: Iterable[str]) -> Manifest:
-        """Without these files."""
+        """A manifest without these files."""
         gone = set(names)
         return replace(self, files={k: v for k, v in self.files.items() if k not in gone})
 

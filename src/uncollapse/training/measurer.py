@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -55,11 +55,8 @@ def settled_copy(
     Network, loss and random state are left as they are; every rank may do this for itself.
     """
     network, loss = copy.deepcopy(model), copy.deepcopy(loss).cpu()
-    for layer in network.modules():
-        if isinstance(layer, SharedBatchNorm):
-            layer.ranks = ALONE  # it sees whole batches here
     device = next(network.parameters(), torch.empty(0)).device
-    average_statistics(network.train())
+    _average_statistics(network.train())
     labels, batches = train.label_index, []
     with undisturbed(config.seed, device), torch.no_grad():
         for rows in itertools.islice(endless(build_sampler(config, train)), _BATCHES):
@@ -69,28 +66,24 @@ def settled_copy(
     return network.eval(), figures
 
 
-def average_statistics(model: nn.Module) -> None:
-    """Let batch norm remember the plain mean of all batches it sees from now on.
+def _average_statistics(model: nn.Module) -> None:
+    """Let batch norm keep the plain mean of all batches it sees from now on.
 
     Batch norm that has seen nothing would be evaluated with mean 0 and variance 1, which is another
-    network: a GoogLeNet's diameter is then 0. Layers that are frozen or know something are left as
-    they are.
-
-    >>> norm = nn.BatchNorm1d(2)
-    >>> average_statistics(norm)
-    >>> norm.momentum is None
-    True
+    network: a GoogLeNet's diameter is then 0. Layers that are frozen, or have statistics already,
+    stay as they are.
     """
     for layer in model.modules():
-        if not isinstance(layer, _BatchNorm) or not layer.training:
-            continue
-        knows = layer.running_mean is not None and bool(layer.running_mean.any())
-        layer.momentum = 0.0 if knows else None
+        if isinstance(layer, SharedBatchNorm):
+            layer.ranks = ALONE  # it sees whole batches here
+        if isinstance(layer, _BatchNorm) and layer.training:
+            known = layer.running_mean is not None and bool(layer.running_mean.any())
+            layer.momentum = 0.0 if known else None
 
 
 @contextmanager
 def undisturbed(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's own random state at `seed` inside, and as it was afterwards."""
+    """Seed torch's global random state inside the context, and restore it afterwards."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
@@ -131,7 +124,7 @@ def _figures(
 
 
 def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> float | None:
-    """Mean over the batches that show modes, as `mode_drift` has it; None where none does."""
+    """Mean of `mode_drift` over the batches with several modes per class; None without any."""
     rates = []
     for z, labels, rows in batches:
         batch_loss = partial(loss, sample_ids=rows)
@@ -142,7 +135,7 @@ def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> flo
 
 
 def _share_of_anchors(labels: Tensor) -> float:
-    """Samples with a positive, of a batch with a negative; a uniform batch may hold no triplet."""
+    """Share of samples that have a positive and a negative in the batch."""
     _, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
     return float((counts[inverse] > 1).float().mean()) if len(counts) > 1 else 0.0
 
@@ -155,7 +148,7 @@ _TEXT = 2_000  # bytes of a text; a page shows less
 
 
 def choose_samples(data: LabelledImages, embeddings: Tensor) -> Samples | None:
-    """Six queries, every class alike and always the same, each with the six rows nearest to it.
+    """Six queries, balanced over classes and always the same, with their six nearest rows.
 
     `data` holds the rows of `embeddings`, which must be finite; None for fewer than two of them.
     """
@@ -228,14 +221,14 @@ class Measurer:
         return [f"{split}: {judge.describe()}" for split, judge in self.judges.items()]
 
     def known(self) -> Measures | None:
-        """What was measured before this."""
+        """The measures taken so far, if any."""
         try:
             return files.read_measures(self.folder)
         except NotMeasuredError:
             return None
 
     def drop_damaged(self) -> str | None:
-        """Remove measures that cannot be used: they are taken again. Says what was wrong."""
+        """Remove damaged measures, which are then taken again; return what was wrong."""
         try:
             files.check_rows(self.folder)
             self.known()
@@ -251,7 +244,7 @@ class Measurer:
         loss: Loss,
         evaluated: Evaluated | None = None,
     ) -> Measures:
-        """Measure the untrained network, a `settled_copy`; what is known already is kept.
+        """Measure the untrained network, a `settled_copy`; existing measures are kept.
 
         `evaluated` is the evaluation of this network, if it was made already.
         """
@@ -259,38 +252,24 @@ class Measurer:
         if known is not None:
             return known
         moment, rows = self._moment(0, network, batches, evaluated)
-        facts = {
-            name: files.SplitFacts(
-                data=data.name,
-                shape=data.shape,
-                total=len(data),
-                rows=len(self.rows[name]),
-                class_names=dict(data.class_names),
-                fine_names=dict(data.fine_names),
-            )
-            for name, data in self.splits.items()
-        }
+        facts = {}
+        for name, data in self.splits.items():
+            names, count = (dict(data.class_names), dict(data.fine_names)), len(self.rows[name])
+            facts[name] = files.SplitFacts(data.name, data.shape, len(data), count, *names)
         settings = run_settings(self.config).known(settings_of(loss))
         taken = Measures(facts, moment, None, settings, self.config.defaults())
         files.write_tensors(self.folder / files.ROW_FILES[0], 0, rows)
         files.write_measures(self.folder, taken)
         return taken
 
-    def rebuild_before(self, shape: Sequence[int]) -> Measures:
-        """`take_before` of the network built again: the config's seed gives its first weights.
-
-        `shape` is that of a sample as the network sees it.
-        """
-        return self.take_before(*_rebuilt(self.config, self.train, shape))
-
     def take_after(
         self, step: int, model: nn.Module, loss: Loss, evaluated: Evaluated | None = None
     ) -> Measures:
-        """Measure the trained network; where that was done at this step, nothing is.
+        """Measure the trained network, unless that was done at this step.
 
-        The measures before training must be there.
+        Where the untrained network was not measured, it is built again and measured first.
         """
-        known = files.read_measures(self.folder)
+        known = self.known() or self.take_before(*_rebuilt(self.config, self.train))
         if known.after is not None and known.after.step == step:
             return known
         batches = settled_copy(model, loss, self.config, self.train)[1]
@@ -369,8 +348,6 @@ def measure_run(
     chosen = run.choose()
     for text in filter(None, [*chosen.warnings, *measurer.notes, measurer.drop_damaged()]):
         warn(text)
-    if measurer.known() is None:
-        measurer.rebuild_before(chosen.checkpoint.state["shape"])
     loss = build_loss(config, train)
     loss.load_state_dict(chosen.checkpoint.state["loss"])
     return measurer.take_after(chosen.checkpoint.step, chosen.model, loss)
@@ -379,26 +356,24 @@ def measure_run(
 def start_network(run: Run) -> nn.Module:
     """A run's network as it was before its first step, in evaluation mode, built again.
 
-    Where it has batch norm, that holds what `measures` says of a network before training.
+    Batch norm has the statistics described in `measures` for the network before training.
     """
     config = run.config
     check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
-    return _rebuilt(config, train, run.sample_shape)[0]
+    return _rebuilt(config, train)[0]
 
 
-def _rebuilt(
-    config: Config, train: LabelledImages, shape: Sequence[int]
-) -> tuple[nn.Module, BatchFigures, Loss]:
+def _rebuilt(config: Config, train: LabelledImages) -> tuple[nn.Module, BatchFigures, Loss]:
     """The network before its first step, built again: its `settled_copy`, and the loss."""
     with undisturbed(config.seed, torch.device("cpu")):
-        network = first_network(config, train, shape).train()
+        network = first_network(config, train).train()
     loss = build_loss(config, train)
     return *settled_copy(network, loss, config, train), loss
 
 
 def fixed_rows(data: LabelledImages, most: int = _ROWS) -> Tensor:
-    """At most `most` rows, as even over the finest labels as these allow, always the same."""
+    """At most `most` rows, balanced over the finest labels; always the same."""
     return torch.from_numpy(balanced_rows(_finest_ids(data), most, np.random.default_rng(0)))
 
 

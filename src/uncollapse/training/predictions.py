@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
@@ -50,13 +49,12 @@ def forecast_run(
         )
     data = load_eval_data(config, config.data.train_split)
     data = replace(data, labels=data.label_index)  # as training numbers them
-    shape = tuple(replace(data, features=None)[:1][0].shape[1:])
     loss = build_loss(config.with_changes({"model": {"dim": widths[0]}}), data)
     if not isinstance(innermost(loss), TripletLoss):
         raise InputError("loss.name", repr(config.loss.name), "'triplet'")
 
     def network(width: int) -> nn.Module:
-        return first_network(config.with_changes({"model": {"dim": width}}), data, shape)
+        return first_network(config.with_changes({"model": {"dim": width}}), data)
 
     return forecast(
         network,
@@ -74,7 +72,7 @@ def forecast_run(
 
 
 def save_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
-    """Rows by the names of their columns, as CSV."""
+    """Write rows, given as dictionaries, as CSV."""
     fields = list(dict.fromkeys(key for row in rows for key in row))
     write_csv(path, fields, ([row.get(key, "") for key in fields] for row in rows))
     return path
@@ -91,8 +89,8 @@ _SURE = 20  # steps before the first judgement, from which on every strategy may
 class Entrant:
     """A strategy: its drift at the start, its last score (None without a race) and its result.
 
-    `scale` is what was left then of the mean distance of the held-out rows at the start. The result
-    is `wins`, `out`, `shrinks` (and so did not race) or `no room` in the budget.
+    `scale` is the mean distance of the held-out rows then, as a share of that at the start. The
+    result is `wins`, `out`, `shrinks` (and so did not race) or `no room` in the budget.
     """
 
     strategy: Strategy
@@ -188,17 +186,14 @@ def race_budget(config: Config, steps: int | None = None) -> int:
 
 
 def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, float]:
-    """The drift of each on the run's first batches; the session's loss stays as it was.
+    """The drift of each strategy on the run's first batches; the session's loss is restored.
 
-    A memory holds these batches, but for the one that is measured.
+    A memory holds the batches other than the one measured.
     """
-    batches = [session.take_batch() for _ in range(_BATCHES)]
-    embedded = []
-    with torch.no_grad(), races.eval_except_batch_norm(session.model):
-        for images, rows in batches:
-            z = session.forward(images).float()
-            z = functional.normalize(z, dim=1) if session.loss.normalize else z
-            embedded.append((z, session.class_of[rows].to(z.device)))
+    trial, device, embedded = SessionTrial(session), session.device, []
+    for _ in range(_BATCHES):
+        images, rows = session.take_batch()
+        embedded.append((trial.embed(images).to(device), session.class_of[rows].to(device)))
     unit = has_unit_rows(embedded[0][0])
     drifts = {}
     with strategy.left_alone(session.loss, strategies[0]), filled_memories(session.loss, embedded):
@@ -219,7 +214,7 @@ class _FirstSteps(SessionTrial):
         self._total = sum(size * steps for size, steps in zip(sizes, plan.rungs, strict=False))
 
     def race_data(self, steps: int, rows: int) -> races.RaceData | None:
-        """That of the session, with the number of each batch; the rows are looked at once."""
+        """The session's race data, with batches numbered; measures the held-out rows once."""
         data = super().race_data(steps, rows)
         if data is None:
             return None
@@ -238,7 +233,7 @@ class _FirstSteps(SessionTrial):
             self._progress(self._done, self._total)
 
     def embed(self, held: Tensor) -> Tensor:
-        """The rows as they are judged; what is left of their scale is kept."""
+        """Embed the held-out rows, and record what is left of their scale."""
         z = super().embed(held)
         self.scales.append(spread(z) / self._unit if self._unit else math.nan)
         return z
@@ -249,16 +244,15 @@ def _entrants(
 ) -> tuple[Entrant, ...]:
     """Best first: by steps and R@1, then those that did not race, by drift."""
     scale = {score.strategy: left for score, left in zip(race.scores, scales, strict=True)}
-    ran, idle = [], []
-    for entrant, value in drifts.items():
-        score = race.last.get(str(entrant))
+    places, ranked = [race.chosen, *race.last], []
+    for each, value in drifts.items():
+        name, score = str(each), race.last.get(str(each))
         if score is None:
             result = "shrinks" if value > NO_DRIFT else "no room"
-            idle.append(Entrant(entrant, value, None, None, None, result))
+            entrant = Entrant(each, value, None, None, None, result)
+            ranked.append((len(places), value, entrant))
         else:
-            result = "wins" if str(entrant) == race.chosen else "out"
-            left = scale[str(entrant)]
-            ran.append(Entrant(entrant, value, score.steps, score.recall, left, result))
-    places = list(race.last)
-    ran.sort(key=lambda runner: (runner.result != "wins", places.index(str(runner.strategy))))
-    return (*ran, *sorted(idle, key=lambda entrant: entrant.drift))
+            result = "wins" if name == race.chosen else "out"
+            entrant = Entrant(each, value, score.steps, score.recall, scale[name], result)
+            ranked.append((places.index(name), value, entrant))
+    return tuple(entrant for _, _, entrant in sorted(ranked, key=lambda row: row[:2]))

@@ -11,26 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
-from torch import Generator, nn
 
-from uncollapse import losses
 from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
 from uncollapse.health.loggers import LOGGERS
-from uncollapse.losses import Loss, TripletLoss, TupleLoss, registry
+from uncollapse.losses import TripletLoss, TupleLoss, registry
 from uncollapse.losses.base import Choice, Number
 from uncollapse.losses.combined import NECKS
 from uncollapse.losses.memory import REFERENCES
-from uncollapse.losses.registry import always_normalizes, loss_settings, make_loss
+from uncollapse.losses.registry import always_normalizes, loss_settings
 from uncollapse.mining.false_negatives import FalseNegatives
 from uncollapse.mining.miner import FALLBACKS, KEEP, NEGATIVES, POSITIVES
 
-__all__ = ["LOSSES", "AnyLoss", "EvaluateConfig", "LossConfig", "Section", "TrainingSize"]
+__all__ = ["LOSSES", "AnyLoss", "EvaluateConfig", "LossConfig", "Section"]
 
 
 class Section(BaseModel):
-    """Keys with defaults. Unknown keys, impossible values, and true or false for a number are not.
+    """Keys with defaults. Unknown keys, invalid values and booleans for numbers are refused.
 
     A key's validator says what is expected: `raise ValueError("'euclidean' where ...")`.
     """
@@ -42,7 +40,7 @@ class Section(BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _truth_is_no_number(cls, given: Any) -> Any:
-        """Python takes True for 1; as the word that it is, a number refuses it by its key."""
+        """Turn booleans for numbers into text, which is then refused: Python takes True for 1."""
         if not isinstance(given, Mapping):
             return given
         kinds = {key: field.annotation for key, field in cls.model_fields.items()}
@@ -60,7 +58,7 @@ class OneOf:
     def __get_pydantic_core_schema__(
         self, source: type[str], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Nothing but the words."""
+        """Accept only these words."""
         return core_schema.literal_schema(list(self.words))
 
 
@@ -157,7 +155,7 @@ class BatchConfig(Section):
 
     @property
     def per_class(self) -> int | None:
-        """Samples of a class in a batch; None where that is left to chance."""
+        """Samples per class in a batch; None for the uniform sampler."""
         return self.k if self.sampler == "pk" else None
 
 
@@ -240,7 +238,7 @@ class EvaluateConfig(Section):
 
 
 class TrainConfig(Section):
-    """`[train]`: how long, how often to look, and on what."""
+    """`[train]`: steps, intervals, precision, device and loggers."""
 
     steps: int = Field(1000, ge=1)
     log_every: int = Field(10, ge=1)
@@ -253,7 +251,7 @@ class TrainConfig(Section):
 
 
 class DistributedConfig(Section):
-    """`[distributed]`: several ranks; `timeout` is the seconds one waits for one that hangs."""
+    """`[distributed]`: several ranks; `timeout` is the seconds to wait for a rank that hangs."""
 
     timeout: float = Field(1800.0, gt=0)
 
@@ -265,24 +263,10 @@ def _is_count(value: object) -> bool:
 # `[loss]`: one section for each loss, whose keys are the loss's own, with its bounds and defaults.
 
 
-@dataclass(frozen=True)
-class TrainingSize:
-    """What a loss with parameters of its own must know: how many, and what they start from.
-
-    `unit` says that the network ends in a normalisation.
-    """
-
-    classes: int
-    samples: int
-    dim: int
-    generator: Generator | None = None
-    unit: bool = False
-
-
 class MemoryConfig(Section):
     """`[loss.memory]`: compare with the newest `size` embeddings, `losses.CrossBatchMemory`.
 
-    `after` is the step from which on.
+    It is used from step `after` on.
     """
 
     size: int = Field(ge=1)
@@ -307,14 +291,6 @@ class RegularizerConfig(Section):
     name: Literal["variance-covariance", "coding-rate", "sigreg"]
     weight: float = Field(0.1, ge=0)
 
-    def build(self, normalize: bool, size: TrainingSize) -> Loss:
-        """The regulariser, of rows or of their directions."""
-        if self.name == "variance-covariance":
-            return losses.VarianceCovarianceLoss(normalize=normalize)
-        if self.name == "coding-rate":
-            return losses.CodingRateLoss()  # always of directions, as published
-        return losses.SIGRegLoss(normalize=normalize, generator=size.generator)
-
 
 class LossConfig(Section):
     """What every loss has: `trim` keeps that share of the cheapest tuples (EPS appendix C).
@@ -331,47 +307,21 @@ class LossConfig(Section):
     identity: IdentityConfig | None = None
     regularizer: RegularizerConfig | None = None
 
-    def build(self, miner: nn.Module | None, size: TrainingSize) -> Loss:
-        """The loss, trimmed, with a memory, a classifier and a regulariser if asked."""
-        mined = make_loss(
-            self.kind,
-            self.model_dump(exclude=set(LossConfig.model_fields)),
-            num_classes=size.classes,
-            dim=size.dim,
-            samples=size.samples,
-            miner=miner,
-            generator=size.generator,
-        )
-        if self.trim is not None:
-            mined = losses.TrimmedLoss(mined, fraction=self.trim, on=self.trim_on)
-        loss: Loss = mined
-        if self.memory is not None:
-            loss = losses.CrossBatchMemory(mined, **self.memory.model_dump())
-        if self.identity is not None:
-            loss = losses.IdentityLoss(
-                loss,
-                num_classes=size.classes,
-                dim=size.dim,
-                generator=size.generator,
-                **self.identity.model_dump(),
-            )
-        if self.regularizer is None:
-            return loss
-        other = self.regularizer.build(self.normalizes or size.unit, size)
-        return losses.MultipleLosses([loss, other], weights=[1.0, self.regularizer.weight])
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The keys that are arguments of the loss itself."""
+        return self.model_dump(exclude=set(LossConfig.model_fields))
 
     @property
     def mining_margin(self) -> float:
-        """The margin of a miner that is given none: the loss's, or 0.2 where it is no distance."""
+        """The default margin of the miner: the loss's, or 0.2 if that is not a distance."""
         return 0.2 if always_normalizes(self.kind) else getattr(self, "margin", 0.2)
 
     @property
     def hinge_margin(self) -> float | None:
         """The margin of the plain triplet hinge, HNM (4), or None if the loss is another one."""
-        values = self.model_dump(exclude={*LossConfig.model_fields, "margin", "reduction"})
-        changed = any(
-            value != type(self).model_fields[key].default for key, value in values.items()
-        )
+        other_keys = {*LossConfig.model_fields, "margin", "reduction"}
+        changed = self.model_dump(exclude=other_keys, exclude_defaults=True)
         return None if changed or self.kind is not TripletLoss else self.mining_margin
 
     @property
@@ -386,7 +336,7 @@ class LossConfig(Section):
         return getattr(self, "beta_per", None) == "sample"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sections are made from the registry: a copy elsewhere is made anew by its name."""
+        """Pickle by name: the classes are generated from the registry."""
         return _loss_section, (self.model_dump(exclude_unset=True) | {"name": self.name},)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,54 +29,37 @@ from uncollapse.samplers.batches import SeededBatches
 from uncollapse.training import assemble, distributed
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError
 from uncollapse.training.config import Config
-from uncollapse.training.distributed import ALONE, Ranks
+from uncollapse.training.distributed import ALONE, LostRankError, Ranks
 from uncollapse.training.evaluation import evenly_spaced
 
-__all__ = ["BatchStream", "Session", "SessionTrial", "endless", "first_network"]
+__all__ = ["Session", "SessionTrial", "batches_from", "endless", "first_network"]
 
 
-class BatchStream:
-    """`(images, rows)` without end; `place` is the number of batches taken so far.
+def batches_from(
+    place: int,
+    data: LabelledImages,
+    sampler: SeededBatches,
+    *,
+    workers: int = 0,
+    ranks: Ranks = ALONE,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """`(images, rows)` without end, from batch `place` of the run on.
 
     `images` are this rank's share of the batch, `rows` those of the whole. With `workers` the
     images are read ahead in other processes; the batches stay the same.
     """
+    epoch, done = divmod(place, len(sampler))
+    sampler.load_state_dict(sampler.state_dict() | {"epoch": epoch, "done": done})
+    requested: deque[list[int]] = deque()  # batches in the order the loader asks for them
 
-    def __init__(
-        self,
-        data: LabelledImages,
-        sampler: SeededBatches,
-        *,
-        workers: int = 0,
-        place: int = 0,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        self.place = place
-        epoch, done = divmod(place, len(sampler))
-        sampler.load_state_dict(sampler.state_dict() | {"epoch": epoch, "done": done})
-        self._batches = self._read(data, sampler, workers, ranks)
+    def shares() -> Iterator[list[int]]:
+        for rows in endless(sampler):
+            requested.append(rows)
+            yield rows[ranks.share(len(rows))]
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return self
-
-    def __next__(self) -> tuple[Tensor, Tensor]:
-        images, rows = next(self._batches)
-        self.place += 1
-        return images, torch.as_tensor(rows)
-
-    def _read(
-        self, data: LabelledImages, sampler: SeededBatches, workers: int, ranks: Ranks
-    ) -> Iterator[tuple[Tensor, list[int]]]:
-        asked: deque[list[int]] = deque()  # batches in the order the loader asks for them
-
-        def shares() -> Iterator[list[int]]:
-            for rows in endless(sampler):
-                asked.append(rows)
-                yield rows[ranks.share(len(rows))]
-
-        # With a generator of its own the loader leaves torch's random state alone.
-        for images, _ in data.loader(shares(), workers=workers, generator=torch.Generator()):
-            yield images, asked.popleft()
+    # With a generator of its own the loader leaves torch's random state alone.
+    for images, _ in data.loader(shares(), workers=workers, generator=torch.Generator()):
+        yield images, torch.as_tensor(requested.popleft())
 
 
 def endless(sampler: SeededBatches) -> Iterator[list[int]]:
@@ -91,15 +74,15 @@ _SAMPLES = 4096  # axes of more would hardly differ
 _BATCH = 128
 
 
-def first_network(config: Config, train: LabelledImages, shape: Iterable[int]) -> Embedder:
+def first_network(config: Config, train: LabelledImages) -> Embedder:
     """`build_model`, its head at the principal axes of the training samples if asked for.
 
     The same config and data give the same network.
     """
-    model = assemble.build_model(config, shape)
+    data = assemble.as_evaluated(train, config)
+    model = assemble.build_model(config, replace(data, features=None)[:1][0].shape[1:])
     if config.model.head != "pca":
         return model
-    data = replace(train, transform=assemble.evaluation_transform(config.data))
     rows = evenly_spaced(len(data), _SAMPLES)
     model.eval()
     with torch.no_grad():
@@ -109,14 +92,15 @@ def first_network(config: Config, train: LabelledImages, shape: Iterable[int]) -
     return model.train()
 
 
+_PARTS = ("loss", "optimizer", "scaler", "augment")  # that have a state of their own
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Session:
-    """Everything that changes during a run. `advance` makes a step; the rest is saving.
+    """Everything that changes during a run. `advance` makes a step, `checkpoint` saves.
 
-    On several ranks each has its share of the batch and all of everything else, the same on each:
-    the loss is computed of the whole batch by every rank, and only its own share goes backward.
+    Each of several ranks has its share of the batch and a copy of everything else. Every rank
+    computes the loss of the whole batch, and backpropagates through its own share.
     """
 
     def __init__(self, config: Config, data: LabelledImages, ranks: Ranks = ALONE) -> None:
@@ -134,7 +118,7 @@ class Session:
         self.shape = tuple(assemble.training_transform(config)(sample).shape[1:])
         self.augment = assemble.training_transform(config)
         torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
-        self.model = first_network(config, data, self.shape).to(self.device).train()
+        self.model = first_network(config, data).to(self.device).train()
         distributed.synchronise_batch_norm(self.model, ranks)
         self.loss = assemble.build_loss(config, data).to(self.device)
         self.optimizer = assemble.build_optimizer(config, self.model, self.loss)
@@ -142,7 +126,7 @@ class Session:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=config.train.precision == "float16"
         )
-        self.stream = self.batches_from(0)
+        self.go_to_batch(0)
         self.guard = None if config.guard.action == "off" else _guard(self)
         self.step = 0
         self.best = float("-inf")
@@ -175,7 +159,7 @@ class Session:
         return values
 
     def begin_step(self) -> None:
-        """Learning rate and random streams, as they are at the present step."""
+        """Set the learning rate and, on several ranks, the random streams of this step."""
         factor = assemble.learning_rate(self.config, self.step)
         if self.guard is not None:
             factor *= self.guard.lr_factor
@@ -195,17 +179,19 @@ class Session:
     def take_batch(self) -> tuple[Tensor, Tensor]:
         """The next batch of the run as it is trained on: this rank's images, and all rows."""
         images, rows = next(self.stream)
+        self.place += 1
         return self.augment(images).to(self.device, non_blocking=True), rows
 
-    def batches_from(self, place: int) -> BatchStream:
-        """The batches of the run that come after `place` of them."""
+    def go_to_batch(self, place: int) -> None:
+        """Let the next batch be the one that follows the first `place` batches of the run."""
         sampler, workers = assemble.build_sampler(self.config, self.data), self.config.data.workers
-        return BatchStream(self.data, sampler, workers=workers, place=place, ranks=self.ranks)
+        self.place = place
+        self.stream = batches_from(place, self.data, sampler, workers=workers, ranks=self.ranks)
 
     def train_on(self, images: Tensor, rows: Tensor) -> tuple[Tensor, float]:
-        """A step of the optimiser; the whole batch's embeddings and loss, NaN where it is lost.
+        """A step of the optimiser; the whole batch's embeddings and loss, NaN if not finite.
 
-        There is no loss of embeddings that are not finite, which every rank sees alike.
+        Embeddings that are not finite have no loss; every rank sees the same ones.
         """
         counts = self.ranks.counts(len(rows))
         z = self.forward(images).float()
@@ -223,7 +209,7 @@ class Session:
             return self.model(images)  # type: ignore[no-any-return]
 
     def rescue_lost(self) -> str | None:
-        """Roll back a network whose embeddings are not finite; what was done, None if nothing."""
+        """Roll back a network that has diverged; returns what was done, None if nothing."""
         nothing = torch.full((2, self.config.model.dim), math.nan)
         rescues = [e.text for e in self._guarded(nothing, None, None) if e.kind == "rescue"]
         return "; ".join(rescues) or None
@@ -238,13 +224,6 @@ class Session:
         """Whether all weights are finite."""
         return all(_finite(p) for part in (self.model, self.loss) for p in part.parameters())
 
-    def is_best(self, score: float) -> bool:
-        """Whether this score beats all before it; remembers it if so."""
-        if not score > self.best:
-            return False
-        self.best = score
-        return True
-
     def check_ranks(self) -> None:
         """Raise if the ranks no longer have the same weights."""
         if self.ranks.size > 1:
@@ -252,16 +231,16 @@ class Session:
             for part in (self.model, self.loss):
                 for tensor in part.state_dict().values():
                     digest = zlib.crc32(tensor.detach().cpu().contiguous().numpy(), digest)
-            self.ranks.agree("weights", digest)
+            if len(set(self.ranks.all_values(digest))) > 1:
+                raise LostRankError("the ranks have drifted apart: their weights differ")
 
     def checkpoint(self) -> Checkpoint:
         """The whole state, as it is between two steps: the same whatever the number of ranks."""
-        parts = ("loss", "optimizer", "scaler", "augment")
-        state = {name: getattr(self, name).state_dict() for name in parts} | {
+        state = {name: getattr(self, name).state_dict() for name in _PARTS} | {
             "config": self.config.flat(),
             "shape": list(self.shape),
             "torch": torch.get_rng_state(),
-            "place": self.stream.place,
+            "place": self.place,
             "best": self.best,
             "log_offset": self.log_offset,
             "latest": self.latest,
@@ -287,19 +266,19 @@ class Session:
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         self.model.load_state_dict(dict(checkpoint.weights))
-        for name in ("loss", "optimizer", "scaler", "augment"):
+        for name in _PARTS:
             getattr(self, name).load_state_dict(state[name])
         torch.set_rng_state(state["torch"])
         if self.device.type == "cuda" and "cuda" in state:
             torch.cuda.set_rng_state(state["cuda"], self.device)
-        self.stream = self.batches_from(state["place"])
+        self.go_to_batch(state["place"])
         if self.guard is not None:
             self.guard.load_state_dict(state["guard"])
         self.step, self.best = checkpoint.step, state["best"]
         self.log_offset, self.latest = state["log_offset"], dict(state["latest"])
 
     def _descend(self, loss: Tensor) -> float:
-        """Follow the gradient of a loss, if it is finite; its value."""
+        """One optimiser step on a loss, unless it is not finite; returns its value."""
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         distributed.sum_gradients(self.model.parameters(), self.ranks)
@@ -321,7 +300,7 @@ class Session:
         return () if self.guard is None else self.guard.after_step(z, labels, loss, self.step)
 
     def _figures(self, z: Tensor) -> dict[str, Any]:
-        """What a logged line says beside the loss."""
+        """What is logged besides the loss."""
         figures: dict[str, Any] = {"diameter": diameter(z.detach())}
         health = None if self.guard is None else self.guard.monitor.health
         if health is not None:
@@ -342,17 +321,9 @@ def _guard(session: Session) -> Guard:
         assemble.run_settings(session.config), several_modes=finer_classes(session.data)
     )
     monitor = CollapseMonitor(session.loss, settings=settings, every=c.every)
-    return Guard(
-        session.model,
-        session.optimizer,
-        session.loss,
-        monitor,
-        action=c.action,
-        tolerance=c.tolerance,
-        steps=session.config.train.steps,
-        race=c.race,
-        trial=SessionTrial(session),
-    )
+    parts, steps = (session.model, session.optimizer, session.loss), session.config.train.steps
+    keys = c.model_dump(include={"action", "tolerance", "race"})
+    return Guard(*parts, monitor, **keys, steps=steps, trial=SessionTrial(session))
 
 
 def _finite(z: Tensor) -> bool:
@@ -367,7 +338,7 @@ _BYTES = 2**30  # of batches that are kept; a longer race goes over them again
 
 
 class SessionTrial(races.Trial):
-    """A session as a race sees it; on several ranks each trains its share and judges the whole."""
+    """The session as `health.race` uses it; each rank trains its share and evaluates all rows."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.model, session.optimizer, session.loss)
@@ -375,11 +346,11 @@ class SessionTrial(races.Trial):
 
     def batches_taken(self) -> int:
         """How many batches the run has taken."""
-        return self.session.stream.place
+        return self.session.place
 
     def rewind(self, batches_taken: int) -> None:
-        """Take those batches again that the restored weights have not seen."""
-        self.session.stream = self.session.batches_from(batches_taken)
+        """Go back to the batch that follows the restored weights."""
+        self.session.go_to_batch(batches_taken)
 
     def race_data(self, steps: int, rows: int) -> races.RaceData | None:
         """The next batches of the run, and rows of its training data that are not in them."""
@@ -411,7 +382,7 @@ class SessionTrial(races.Trial):
 
 
 def held_out(ids: Array, seen: Array, most: int, rng: np.random.Generator) -> Array:
-    """At most `most` rows to judge by, several of a class, unseen ones where there are enough.
+    """At most `most` held-out rows, several per class, not in `seen` if there are enough.
 
     >>> rows = held_out(np.arange(40) % 8, np.arange(8), 12, np.random.default_rng(0))
     >>> len(rows), min(rows.tolist()) >= 8, np.unique(rows % 8, return_counts=True)[1].tolist()
