@@ -4,6 +4,7 @@ import copy
 import pickle
 import sys
 import types
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -179,7 +180,7 @@ class FakeTimm(types.ModuleType):
         return trunk
 
 
-def test_timm_networks_get_our_head(monkeypatch):
+def test_timm_networks_get_our_head_and_a_timm_that_is_missing_is_explained(monkeypatch):
     fake = FakeTimm()
     monkeypatch.setitem(sys.modules, "timm", fake)
     model = build("timm:tiny_net", dim=4, shape=(1, 8, 8), weights="pretrained")
@@ -190,16 +191,10 @@ def test_timm_networks_get_our_head(monkeypatch):
     assert torch.equal(model.trunk[2].weight, again.trunk[2].weight)
     with refused("name"):
         build("timm:tiny_nets", shape=(1, 8, 8))
-
-
-def test_a_timm_that_is_missing_or_does_not_fit_is_explained(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(MissingExtraError, match=r"uncollapse\[timm\]"):
         build("timm:resnet18")
-
-    def broken(name, extra):
-        raise RuntimeError("operator torchvision::nms does not exist")
-
+    broken = Mock(side_effect=RuntimeError("operator torchvision::nms does not exist"))
     monkeypatch.setattr(module, "import_extra", broken)
     with pytest.raises(ImportError, match="timm does not work"):
         build("timm:resnet18")

@@ -110,12 +110,9 @@ def test_a_truncated_file_is_unreadable_by_name(tmp_path, truncate, name):
     truncate(path)
     with pytest.raises(UnreadableImageError, match=rf"birds/{name} \("):
         FileSource([ImageRef(path)], Decoding((8, 8))).read(torch.tensor([0]))
-
-
-@pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"])
-def test_what_is_no_image_is_unreadable(content):
-    with pytest.raises(UnreadableImageError):
-        decode(content, Decoding((8, 8)))
+    for content in (b"", b"not an image", path.read_bytes()[:3]):
+        with pytest.raises(UnreadableImageError):
+            decode(content, Decoding((8, 8)))
 
 
 def test_images_are_read_from_zips_also_after_pickling(tmp_path):

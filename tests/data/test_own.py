@@ -45,13 +45,12 @@ def test_folders_inside_a_class_are_fine_classes_and_none_at_all_says_what_is_ex
 
 def test_split_folders_are_splits_and_classes_keep_their_numbers(tmp_path):
     for name in ("train/bee/1.jpg", "train/cat/1.jpg", "test/ant/1.jpg", "test/cat/2.jpg"):
-        paint(tmp_path / "own" / name)
-    train = load("folder", tmp_path / "own", size=8)
-    test = load("folder", tmp_path / "own", "test", size=8)
+        paint(tmp_path / name)
+    train, test = (load("folder", tmp_path, split, size=8) for split in (None, "test"))
     assert (train.split, train.labels.tolist(), test.labels.tolist()) == ("train", [1, 2], [0, 2])
-    assert len(load("folder", tmp_path / "own", "all", size=8)) == 4
+    assert len(load("folder", tmp_path, "all", size=8)) == 4
     with pytest.raises(DataError, match=r"no split .val. in .*; there is: train, test, all"):
-        load("folder", tmp_path / "own", "val")
+        load("folder", tmp_path, "val")
 
 
 CSV = """path,label,fine_label,camera,split
