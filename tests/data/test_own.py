@@ -25,38 +25,32 @@ def names_of(data):
 
 def test_a_folder_is_a_class(pets):
     data = load("folder", pets, size=16)
-    assert (data.shape, data.split) == ((3, 16, 16), "all")
+    assert (data.shape, data.split, data.fine_labels) == ((3, 16, 16), "all", None)
     assert names_of(data) == ["ant", "cat", "cat", "dog"]
-    assert data.fine_labels is None
     assert [file[-9:] for file in data.subset([3, 0]).files] == ["og/1.webp", "ant/1.jpg"]
     assert sorted(data.report.ignored) == ["cat/Thumbs.db", "pets/notes.txt"]
 
 
-def test_folders_inside_a_class_are_fine_classes(tmp_path):
+def test_folders_inside_a_class_are_fine_classes_and_none_at_all_says_what_is_expected(tmp_path):
+    with pytest.raises(DataError, match=r"(?s)no images in class folders.*<class>/<image>"):
+        load("folder", tmp_path)
+    with pytest.raises(DataError, match="root must be a folder"):
+        load("folder")
     for name in ("cat/black/1.jpg", "cat/white/1.jpg", "dog/black/1.jpg"):
         paint(tmp_path / "own" / name)
     data = load("folder", tmp_path / "own", size=8)
-    assert data.labels.tolist() == [0, 0, 1]
-    assert data.fine_labels.tolist() == [0, 1, 2]
+    assert (data.labels.tolist(), data.fine_labels.tolist()) == ([0, 0, 1], [0, 1, 2])
     assert data.fine_names == {0: "cat/black", 1: "cat/white", 2: "dog/black"}
 
 
 def test_split_folders_are_splits_and_classes_keep_their_numbers(tmp_path):
     for name in ("train/bee/1.jpg", "train/cat/1.jpg", "test/ant/1.jpg", "test/cat/2.jpg"):
-        paint(tmp_path / "own" / name)
-    train = load("folder", tmp_path / "own", size=8)
-    test = load("folder", tmp_path / "own", "test", size=8)
+        paint(tmp_path / name)
+    train, test = (load("folder", tmp_path, split, size=8) for split in (None, "test"))
     assert (train.split, train.labels.tolist(), test.labels.tolist()) == ("train", [1, 2], [0, 2])
-    assert len(load("folder", tmp_path / "own", "all", size=8)) == 4
+    assert len(load("folder", tmp_path, "all", size=8)) == 4
     with pytest.raises(DataError, match=r"no split .val. in .*; there is: train, test, all"):
-        load("folder", tmp_path / "own", "val")
-
-
-def test_a_folder_without_images_says_what_is_expected(tmp_path):
-    with pytest.raises(DataError, match=r"(?s)no images in class folders.*<class>/<image>"):
-        load("folder", tmp_path)
-    with pytest.raises(DataError, match="root must be a folder"):
-        load("folder")
+        load("folder", tmp_path, "val")
 
 
 CSV = """path,label,fine_label,camera,split
@@ -68,28 +62,26 @@ gone.jpg,dog,black,3,test
 
 
 def test_a_csv_manifest_gives_every_column(pets):
-    (pets / "list.csv").write_text("\ufeff" + CSV)
-    train = load("manifest", pets / "list.csv", size=8)
-    assert train.split == "train"
-    assert train.labels.tolist() == [0, 0]
-    assert train.fine_labels.tolist() == [0, 1]
-    assert train.cameras.tolist() == [1, 2]
-    test = load("manifest", pets / "list.csv", "test", size=8)
+    path = pets / "list.csv"
+    path.write_text("\ufeff" + CSV)
+    train, test = load("manifest", path, size=8), load("manifest", path, "test", size=8)
+    assert (train.split, train.labels.tolist()) == ("train", [0, 0])
+    assert (train.fine_labels.tolist(), train.cameras.tolist()) == ([0, 1], [1, 2])
     assert names_of(test) == ["dog"]
     assert test.report.missing == ("pets/gone.jpg",)
-    assert len(load("manifest", pets / "list.csv", "all", size=8)) == 3
+    assert len(load("manifest", path, "all", size=8)) == 3
     with pytest.raises(DataError, match="no rows of split 'val'; there is: test, train, all"):
-        load("manifest", pets / "list.csv", "val")
+        load("manifest", path, "val")
 
 
 def test_whole_numbers_stay_as_they_are_and_beyond_64_bits_they_are_names(pets, tmp_path):
-    (pets / "list.csv").write_text("path,label\ncat/1.jpg,-1\ndog/1.webp,1000000007\n")
-    data = load("manifest", pets / "list.csv", size=8)
+    path = pets / "list.csv"
+    path.write_text("path,label\ncat/1.jpg,-1\ndog/1.webp,1000000007\n")
+    data = load("manifest", path, size=8)
     assert (data.split, data.labels.tolist()) == ("all", [-1, 1000000007])
-    assert data.fine_labels is None
-    assert data.cameras is None
-    (pets / "list.csv").write_text(f"path,label\ncat/1.jpg,{10**30}\ndog/1.webp,7\n")
-    assert names_of(load("manifest", pets / "list.csv", size=8)) == [str(10**30), "7"]
+    assert data.fine_labels is data.cameras is None
+    path.write_text(f"path,label\ncat/1.jpg,{10**30}\ndog/1.webp,7\n")
+    assert names_of(load("manifest", path, size=8)) == [str(10**30), "7"]
     labels = np.array([2**63 + 5, 7, 7, 2**63 + 5], np.uint64)
     np.savez(tmp_path / "f.npz", x=FEATURES, labels=labels)
     assert names_of(load("arrays", tmp_path / "f.npz")) == [str(v) for v in labels]
@@ -97,9 +89,8 @@ def test_whole_numbers_stay_as_they_are_and_beyond_64_bits_they_are_names(pets, 
 
 def test_a_parquet_manifest_gives_the_same(pets):
     arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     table = arrow.table({"path": ["cat/1.jpg", "dog/1.webp"], "label": [4, 9], "camera": [1, 2]})
-    parquet.write_table(table, pets / "list.parquet")
+    pytest.importorskip("pyarrow.parquet").write_table(table, pets / "list.parquet")
     data = load("manifest", pets / "list.parquet", size=8)
     assert (data.labels.tolist(), data.cameras.tolist()) == ([4, 9], [1, 2])
 
@@ -149,7 +140,7 @@ def test_features_from_npz_with_splits_and_words_as_labels(tmp_path):
         load("arrays", tmp_path / "f.npz", "val")
 
 
-def test_features_from_safetensors_and_npy(tmp_path):
+def test_features_from_safetensors_npy_and_a_folder_with_one_file_per_split(tmp_path):
     save_file({"x": FEATURES, "y": np.arange(4)}, tmp_path / "f.safetensors")
     assert load("arrays", tmp_path / "f.safetensors").labels.tolist() == [0, 1, 2, 3]
     np.save(tmp_path / "g.npy", FEATURES)
@@ -157,9 +148,6 @@ def test_features_from_safetensors_and_npy(tmp_path):
         load("arrays", tmp_path / "g.npy")
     np.save(tmp_path / "g_labels.npy", np.arange(4))
     assert load("arrays", tmp_path / "g.npy").shape == (3,)
-
-
-def test_a_folder_of_arrays_has_one_file_a_split(tmp_path):
     np.savez(tmp_path / "train.npz", x=FEATURES, labels=np.arange(4))
     np.savez(tmp_path / "test.npz", x=FEATURES[:1], labels=np.arange(1))
     assert len(load("arrays", tmp_path)) == 4
@@ -167,13 +155,6 @@ def test_a_folder_of_arrays_has_one_file_a_split(tmp_path):
     assert (len(test), test.split) == (1, "test")
     with pytest.raises(DataError, match=r"none of val\.npz, val\.npy, val\.safetensors"):
         load("arrays", tmp_path, "val")
-
-
-def test_arrays_of_images_are_scaled_like_any_images(tmp_path):
-    np.savez(tmp_path / "i.npz", images=np.full((2, 1, 4, 4), 255, np.uint8), labels=np.arange(2))
-    data = load("arrays", tmp_path / "i.npz")
-    assert data.shape == (1, 4, 4)
-    assert float(data[[0]][0].max()) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -186,12 +167,17 @@ def test_arrays_of_images_are_scaled_like_any_images(tmp_path):
         ({"x": FEATURES + np.inf, "y": np.arange(4)}, "NaN or infinity"),
         ({"x": FEATURES[0], "y": np.arange(3)}, r"expected numbers \[N, D\]"),
         ({"images": np.zeros((2, 4, 4, 3), np.uint8), "y": np.arange(2)}, "expected numbers"),
+        ({"images": np.full((2, 1, 4, 4), 255, np.uint8), "y": np.arange(2)}, None),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(tmp_path, arrays, message):
     np.savez(tmp_path / "f.npz", **arrays)
-    with pytest.raises(DataError, match=message):
-        load("arrays", tmp_path / "f.npz")
+    if message:
+        with pytest.raises(DataError, match=message):
+            load("arrays", tmp_path / "f.npz")
+    else:  # images in arrays are scaled like any images
+        data = load("arrays", tmp_path / "f.npz")
+        assert (data.shape, float(data[[0]][0].max())) == ((1, 4, 4), 1.0)
 
 
 class Bomb:
@@ -199,18 +185,16 @@ class Bomb:
         return (print, ("unpickled",))
 
 
-def test_pickled_arrays_are_never_unpickled(tmp_path, capsys):
+def test_pickled_arrays_are_never_unpickled_and_unknown_files_refused(tmp_path, capsys):
     np.save(tmp_path / "p.npy", np.array([Bomb()], object), allow_pickle=True)
     np.savez(tmp_path / "p.npz", features=np.array([Bomb()], object), allow_pickle=True)
-    for name in ("p.npy", "p.npz"):
-        with pytest.raises(DataError, match="without unpickling"):
+    (tmp_path / "a.pkl").write_bytes(b"")
+    for name, message in (
+        ("p.npy", "without unpickling"),
+        ("p.npz", "without unpickling"),
+        ("a.pkl", r"expected one of \.npz, \.npy, \.safetensors"),
+        ("none.npz", "root must be a file or folder"),
+    ):
+        with pytest.raises(DataError, match=message):
             load("arrays", tmp_path / name)
     assert capsys.readouterr().out == ""
-
-
-def test_unknown_array_files_are_refused(tmp_path):
-    (tmp_path / "a.pkl").write_bytes(b"")
-    with pytest.raises(DataError, match=r"expected one of \.npz, \.npy, \.safetensors"):
-        load("arrays", tmp_path / "a.pkl")
-    with pytest.raises(DataError, match="root must be a file or folder"):
-        load("arrays")

@@ -1,5 +1,6 @@
 """Texts: files of the user's own, and CLINC150."""
 
+import csv
 import json
 
 import pytest
@@ -9,32 +10,25 @@ from support.errors import refused
 from uncollapse.data import DataError, check, describe, load
 from uncollapse.data.own import read_texts
 
-CSV = """text,label,fine_label,split
-"freeze my card, please",cards,freeze,train
-"a new
-card",cards,order,train
-wie ist das Wetter in Köln?,weather,rain,test
-"""
 ROWS = [
-    dict(zip(("text", "label", "fine_label", "split"), row, strict=True))
-    for row in (
-        ("freeze my card, please", "cards", "freeze", "train"),
-        ("a new\ncard", "cards", "order", "train"),
-        ("wie ist das Wetter in Köln?", "weather", "rain", "test"),
-    )
-]
+    {"text": "freeze my card, please", "label": "cards", "fine_label": "freeze", "split": "train"},
+    {"text": "a new\ncard", "label": "cards", "fine_label": "order", "split": "train"},
+    {"text": "wie ist es in Köln nun?", "label": "weather", "fine_label": "rain", "split": "test"},
+]  # fmt: skip
 
 
 def write(folder, ending):
     path = folder / f"requests{ending}"
     if ending == ".csv":
-        path.write_text("\ufeff" + CSV, encoding="utf-8")
+        with path.open("w", encoding="utf-8-sig", newline="") as file:
+            table = csv.DictWriter(file, list(ROWS[0]))
+            table.writeheader()
+            table.writerows(ROWS)
     elif ending == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
     else:
         arrow = pytest.importorskip("pyarrow")
-        parquet = pytest.importorskip("pyarrow.parquet")
-        parquet.write_table(arrow.Table.from_pylist(ROWS), path)
+        pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(ROWS), path)
     return path
 
 
@@ -45,33 +39,34 @@ def test_every_kind_of_file_gives_the_same(tmp_path, ending):
     assert (train.split, train.labels.tolist()) == ("train", [0, 0])
     assert train.fine_labels.tolist() == [0, 1]
     assert train.texts() == ["freeze my card, please", "a new\ncard"]
-    assert test.texts() == ["wie ist das Wetter in Köln?"]
+    assert test.texts() == ["wie ist es in Köln nun?"]
     assert test.class_names[int(test.labels[0])] == "weather"
     assert test.fine_names[int(test.fine_labels[0])] == "rain"
     assert test.files is None
     assert len(load("texts", path, "all")) == 3
 
 
-def test_a_text_is_a_row_of_bytes_that_is_not_scaled(tmp_path):
+def test_a_text_is_a_row_of_bytes_that_subsets_keep_and_nothing_scales(tmp_path):
     data = load("texts", write(tmp_path, ".csv"), "all")
-    assert data.shape == (len("wie ist das Wetter in Köln?".encode()),)
+    assert data.shape == (len("wie ist es in Köln nun?".encode()),)
     samples, labels = data[[1, 2]]
     assert samples.dtype == torch.int16
     assert bytes(samples[0, :5].tolist()) == b"a new"
     assert labels.tolist() == [0, 1]
+    part = data.by_fine_labels().subset([2, 0]).subset([1])
+    assert (part.texts(), part.holds_texts) == (["freeze my card, please"], True)
 
 
-def test_subsets_and_fine_labels_keep_the_texts(tmp_path):
-    data = load("texts", write(tmp_path, ".csv"), "all").by_fine_labels()
-    assert data.subset([2, 0]).subset([1]).texts() == ["freeze my card, please"]
-    assert data.subset([2]).holds_texts
-
-
-def test_whole_numbers_stay_and_no_split_is_all(tmp_path):
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"text": "a", "label": 7}\n{"text": "b", "label": -3}')
+def test_whole_numbers_stay_no_split_is_all_and_a_very_long_text_is_cut_and_reported(tmp_path):
+    path = tmp_path / "long.jsonl"
+    rows = [{"text": "a", "label": 7}, {"text": "b" * 70_000, "label": -3}]
+    path.write_text("\n".join(map(json.dumps, rows)))
     data = load("texts", path)
     assert (data.split, data.labels.tolist(), data.fine_labels) == ("all", [7, -3], None)
+    assert data.shape == (65_536,)
+    assert data.report.converted == {"texts above 65,536 bytes": ("row 2",)}
+    with pytest.raises(DataError, match="strict: 1 converted from texts above 65,536 bytes"):
+        load("texts", path, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -95,30 +90,17 @@ def test_files_that_cannot_be_understood_are_refused(tmp_path, name, text, messa
         load("texts", tmp_path / name)
 
 
-def test_a_missing_file_and_an_unknown_split_are_named(tmp_path):
+def test_a_missing_file_an_unknown_split_and_what_is_for_images_are_refused(tmp_path):
+    path = write(tmp_path, ".csv")
     with pytest.raises(DataError, match=r"texts: root must be a \.csv, \.jsonl or \.parquet file"):
         load("texts", tmp_path / "none.csv")
     with pytest.raises(DataError, match="no rows of split 'val'; there is: test, train, all"):
-        load("texts", write(tmp_path, ".csv"), "val")
+        load("texts", path, "val")
     with refused("split"):
-        load("texts", write(tmp_path, ".csv"), "dev")
-
-
-@pytest.mark.parametrize("option", [{"size": 32}, {"channels": 1}, {"fit": "cover"}])
-def test_what_is_for_images_is_refused(tmp_path, option):
-    with pytest.raises(ValueError, match="not decoded from image files"):
-        load("texts", write(tmp_path, ".csv"), **option)
-
-
-def test_a_very_long_text_is_cut_and_reported(tmp_path):
-    path = tmp_path / "long.jsonl"
-    rows = [{"text": "a", "label": 0}, {"text": "b" * 70_000, "label": 0}]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    data = load("texts", path)
-    assert data.shape == (65_536,)
-    assert data.report.converted == {"texts above 65,536 bytes": ("row 2",)}
-    with pytest.raises(DataError, match="strict: 1 converted from texts above 65,536 bytes"):
-        load("texts", path, strict=True)
+        load("texts", path, "dev")
+    for option in ({"size": 32}, {"channels": 1}, {"fit": "cover"}):
+        with pytest.raises(ValueError, match="not decoded from image files"):
+            load("texts", path, **option)
 
 
 def test_unlabelled_files_give_their_texts(tmp_path):
@@ -129,12 +111,12 @@ def test_unlabelled_files_give_their_texts(tmp_path):
         ("b.txt", "\n", "no texts in it"),
         ("b.csv", "x\n1\n", "no column 'text'; its columns are x"),
         ("b.pdf", "", "expected a file of texts, ending in .txt, .csv"),
+        ("c.csv", None, "no such file"),
     ]:
-        (tmp_path / name).write_text(content)
+        if content is not None:
+            (tmp_path / name).write_text(content)
         with pytest.raises(DataError, match=message):
             read_texts(tmp_path / name)
-    with pytest.raises(DataError, match="no such file"):
-        read_texts(tmp_path / "c.csv")
 
 
 CLINC = {
@@ -157,13 +139,17 @@ def clinc(tmp_path):
     return folder
 
 
-def test_clinc_has_domains_as_labels_and_intents_as_fine_labels(clinc):
+def test_clinc_has_domains_as_labels_intents_as_fine_labels_and_official_counts(clinc):
     data = load("clinc150", clinc.parent, "test")
     assert data.texts() == ["how warm is it", "block my account"]
     assert [data.class_names[label] for label in data.labels.tolist()] == ["utility", "banking"]
     fine = [data.fine_names[label] for label in data.fine_labels.tolist()]
     assert fine == ["weather", "freeze_account"]
     assert [len(load("clinc150", clinc, s)) for s in ("train", "validation", "all")] == [2, 1, 5]
+    survey = check("clinc150", clinc)
+    assert not survey.complete
+    assert str(survey.found["train"]) == "2 texts, 2 classes, 2 fine"
+    assert str(describe("clinc150").official["train"]) == "15,000 texts, 10 classes, 150 fine"
 
 
 def test_requests_out_of_scope_are_a_split_of_their_own(clinc):
@@ -172,13 +158,6 @@ def test_requests_out_of_scope_are_a_split_of_their_own(clinc):
     assert {data.class_names[label] for label in data.labels.tolist()} == {"oos"}
     inside = load("clinc150", clinc, "all")
     assert not set(inside.labels.tolist()) & set(data.labels.tolist())
-
-
-def test_a_copy_of_clinc_is_held_to_the_official_counts(clinc):
-    survey = check("clinc150", clinc)
-    assert not survey.complete
-    assert str(survey.found["train"]) == "2 texts, 2 classes, 2 fine"
-    assert str(describe("clinc150").official["train"]) == "15,000 texts, 10 classes, 150 fine"
 
 
 @pytest.mark.parametrize(

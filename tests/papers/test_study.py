@@ -33,12 +33,12 @@ def test_the_command_names_what_was_asked_for(tmp_path):
 
 def test_a_cell_changes_the_config_of_its_runs_and_names_them(tmp_path):
     jobs = SETUP.jobs(CELLS, Request("x", tmp_path, "smoke", seed=3))
-    assert {name: [job.name for job in of_cell] for name, of_cell in jobs.items()} == {
-        "A + b": ["a-b-s3", "a-b-s4"],
-        "c": ["c-s3", "c-s4"],
-    }
+    names = {name: [job.name for job in of_cell] for name, of_cell in jobs.items()}
+    assert names == {"A + b": ["a-b-s3", "a-b-s4"], "c": ["c-s3", "c-s4"]}
     assert [job.config.model.dim for job in jobs["A + b"] + jobs["c"]] == [4, 4, 2, 2]
     assert [job.config.seed for job in jobs["c"]] == [3, 4]
+    with refused("--weights"):  # of a protocol that starts from them
+        replace(SETUP, pretrained=True).jobs(CELLS, Request("x", tmp_path, "smoke"))
 
 
 @pytest.mark.parametrize("partial", [False, True])
@@ -67,8 +67,3 @@ def test_a_failed_run_ends_a_table_and_is_missing_from_a_figure(partial, tmp_pat
     assert "1 of 4 runs did not finish and are missing. a-b-s0: no memory." in trained.notes[1]
     assert trained.seconds == 4.0
     assert not asked["retry_failed"]
-
-
-def test_weights_are_asked_for_by_a_protocol_that_starts_from_them(tmp_path):
-    with refused("--weights"):
-        replace(SETUP, pretrained=True).jobs(CELLS, Request("x", tmp_path, "smoke"))

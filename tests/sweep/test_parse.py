@@ -19,17 +19,11 @@ def test_every_combination_is_a_run_and_seeds_are_the_outermost_loop():
     shapes = ["p=2,k=2", "p=2,k=4", "p=4,k=2", "p=4,k=4"]
     jobs = [f"{shape},seed={seed}" for seed in (3, 1) for shape in shapes]
     assert names(grid=GRID, seeds=[3, 1]) == jobs
-
-
-def test_a_run_has_the_values_of_its_place_and_the_rest_of_the_base():
     sweep = parse_sweep({"base": {"train": {"steps": 7}}, "grid": {"batch": {"p": [2, 3]}}})
     config = sweep.jobs()[1].config
     assert (config.batch.p, config.batch.k, config.train.steps) == (3, 4, 7)
-
-
-def test_grids_share_their_points_and_stand_at_the_base_elsewhere():
     base = {"batch": {"p": 2, "k": 2}, "model": {"dim": 16}}
-    jobs = names(base=base, grid=[GRID, {"model.dim": [4, 16]}])
+    jobs = names(base=base, grid=[GRID, {"model.dim": [4, 16]}])  # a point is shared
     assert len(jobs) == 5
     assert "p=2,k=2,dim=4,seed=0" in jobs
 
@@ -70,32 +64,29 @@ def test_names_are_short_enough_for_a_file_system_and_still_differ():
 
 
 def test_the_kept_sweep_is_the_sweep(tmp_path):
-    grid = {"grid": [GRID, {"loss.margin": [0.0, 0.1]}], "seeds": 2}
-    budget = {"budget": {"max_runs": 3, "max_hours": 0.5}}
-    sweep = parse_sweep({"base": {"model": {"dim": 8}}} | grid | budget)
-    keep_sweep(sweep, tmp_path)
-    assert load_sweep(tmp_path / "sweep.toml") == sweep
-    search = parse_sweep({"search": {"trials": 3, "optimizer.lr": {"low": 0.1, "high": 1.0}}})
-    keep_sweep(search, tmp_path / "other")
-    assert load_sweep(tmp_path / "other" / "sweep.toml") == search
+    grids = [GRID, {"loss.margin": [0.0, 0.1]}]
+    budget = {"max_runs": 3, "max_hours": 0.5}
+    grid = {"base": {"model": {"dim": 8}}, "grid": grids, "seeds": 2, "budget": budget}
+    search = {"search": {"trials": 3, "optimizer.lr": {"low": 0.1, "high": 1.0}}}
+    for name, values in (("grid", grid), ("search", search)):
+        keep_sweep(parse_sweep(values), tmp_path / name)
+        assert load_sweep(tmp_path / name / "sweep.toml") == parse_sweep(values)
 
 
 def test_a_sweep_may_grow_in_its_folder_but_not_change(tmp_path):
-    keep_sweep(parse_sweep({"grid": {"batch.k": [2]}}), tmp_path)
-    keep_sweep(parse_sweep({"grid": {"batch.p": [2]}}), tmp_path)  # there are no runs yet
+    for grid in ({"batch.k": [2]}, {"batch.p": [2]}):  # there are no runs yet
+        keep_sweep(parse_sweep({"grid": grid}), tmp_path)
     (tmp_path / "runs" / "p=2,seed=0").mkdir(parents=True)
     (tmp_path / "runs" / "p=2,seed=0" / "config.toml").touch()
     keep_sweep(parse_sweep({"grid": {"batch.p": [4, 2]}, "seeds": 2}), tmp_path)
-    changed = [
+    for sweep in (
         {"grid": {"batch.p": [2]}, "seeds": 2},
         {"base": {"model": {"dim": 3}}, "grid": {"batch.p": [4, 2]}, "seeds": 2},
         {"grid": {"batch.k": [2, 4]}, "seeds": 2},
-    ]
-    for sweep in changed:
-        with pytest.raises(InputError, match="lacks or changes p=4,seed=0"):
+        {"search": {"trials": 2, "batch.p": [2, 4]}},
+    ):
+        with pytest.raises(InputError, match="lacks or changes"):
             keep_sweep(parse_sweep(sweep), tmp_path)
-    with pytest.raises(InputError, match="lacks or changes"):
-        keep_sweep(parse_sweep({"search": {"trials": 2, "batch.p": [2, 4]}}), tmp_path)
 
 
 def test_the_base_may_be_a_file_beside_the_sweep(tmp_path):

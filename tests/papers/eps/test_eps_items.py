@@ -1,19 +1,16 @@
 """Every table and figure of EPS at smoke scale, and the paper's own protocols on tiny copies."""
 
 import copy
-import csv
-import io
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from support.errors import refused
+from support.pages import printed, rows_of
 from support.small_copies import write_birds, write_letters, write_mnist
 from uncollapse._base.files import read_json
 from uncollapse.backbones import build
-from uncollapse.cli.reproduce import show_page
 from uncollapse.data import DataError
 from uncollapse.papers import CATALOGUE, get_item
 from uncollapse.papers.eps import tables
@@ -27,15 +24,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:no triplets")
 
 TABLE_ITEMS = ["table1", "table2", "table3", "table4", "table5", "table6"]
 FIGURES = ["eps-fig2", "eps-fig3a", "eps-fig3b", "eps-fig4", "eps-fig5", "eps-fig6"]
-
-
-def night(*values):
-    return pytest.param(*values, marks=pytest.mark.night)
-
-
-def rows_of(path):
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def fewer_methods(keep):
@@ -102,13 +90,10 @@ def test_every_item_of_eps_is_made_at_smoke_scale_and_no_run_twice(
 
     for name in ("eps-fig2", "eps-fig3a", "eps-fig3b", "eps-fig5", "eps-fig6"):
         assert {path.suffix for path in made[name]} >= {".png", ".svg"}
-    assert {path.name for path in made["table2"]} == {
-        *("table2-cars196.md", "table2-cars196.csv", "table2-cub200.md", "table2-cub200.csv")
-    }
+    assert len(made["table2"]) == 4  # two sets, two files each
 
     for name in ("eps-fig4", "eps-fig5"):
         page = made[name][0].read_text(encoding="utf-8")
-        assert f"]({name}.png)" in page
         assert "| method | score | before training | at the end | end − before |" in page
     shown = read_json(out / "eps-fig4" / "smoke" / "made.json")
     assert shown["private"] == ["eps-fig4.png"]  # photographs
@@ -138,13 +123,10 @@ def test_more_seeds_add_their_runs_to_those_that_exist(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(("item", "where"), [("table2", "jkrause"), ("table3", "brendenlake")])
-def test_a_missing_dataset_is_named_with_where_to_get_it(item, where, tmp_path):
-    with pytest.raises(DataError, match=where):
-        get_item(item).run(tmp_path / "out", 0, data_root=tmp_path)
-
-
-def test_the_paper_scale_asks_for_the_weights_it_starts_from(tmp_path):
+def test_missing_datasets_and_weights_are_named(tmp_path):
+    for item, where in (("table2", "jkrause"), ("table3", "brendenlake")):
+        with pytest.raises(DataError, match=where):
+            get_item(item).run(tmp_path / "out", 0, data_root=tmp_path)
     with refused("--weights"):
         get_item("table3").run(tmp_path, 0, "paper")
 
@@ -178,6 +160,7 @@ def test_the_papers_own_protocol_takes_its_first_steps_on_a_tiny_copy(name, tmp_
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_each_protocol_parses_for_every_method_at_every_scale(name, tmp_path):
+    splits = [entry["split"] for entry in TABLES["coarse"] if entry["study"] == name]
     for scale, (setup,) in STUDIES[name].setups.items():
         request = Request("item", tmp_path, scale, weights=tmp_path / "weights.pth")
         for sections in METHODS.values():
@@ -185,6 +168,7 @@ def test_each_protocol_parses_for_every_method_at_every_scale(name, tmp_path):
             assert config.seed == 7
             given = config.model.weights == str(tmp_path / "weights.pth")
             assert given == setup.pretrained  # the laptop's come with a package
+            assert scale != "laptop" or {*splits} <= {*config.data.eval_splits}
 
 
 def test_coarse_to_fine_is_made_at_smoke_scale_with_a_test_over_pairs(tmp_path, monkeypatch):
@@ -204,30 +188,17 @@ def test_coarse_to_fine_is_made_at_smoke_scale_with_a_test_over_pairs(tmp_path, 
     assert all("p = " in row["ours"] for row in judged)
 
 
-def test_every_set_of_coarse_to_fine_has_a_config_that_holds():
-    for dataset in TABLES["coarse"]:
-        setup = STUDIES[dataset["study"]].setups["laptop"][0]
-        for cell in METHODS.values():
-            config = setup.run_config(cell, 0, Request("coarse-to-fine", None, "laptop"))
-            assert dataset["split"] in config.data.eval_splits
-
-
 # The theory.
 
 
 def test_the_truth_table_is_printed_and_saved_whole(tmp_path):
-    text = io.StringIO()
-    made = get_item("claims-eps").run(tmp_path / "new")
-    show_page(Console(file=text, width=200), made.pages[0])
-    files = made.files
-    assert [file.name for file in files] == ["claims-eps.md", "claims-eps.csv"]
-    with files[1].open(encoding="utf-8") as file:
-        rows = list(csv.reader(file))
-    assert len(rows) == 14
-    assert {len(row) for row in rows} == {5}
+    made = get_item("claims-eps").run(tmp_path)
+    page, table = made.files
+    assert (page.name, table.name) == ("claims-eps.md", "claims-eps.csv")
+    assert [len(row) for row in rows_of(table)] == [5] * 13
     # brackets are text here, not markup
-    assert "[diam + α, dist − α]" in text.getvalue()
-    assert files[0].read_text(encoding="utf-8").count("\n") == len(rows) + 1
+    assert "[diam + α, dist − α]" in printed(made)
+    assert page.read_text(encoding="utf-8").count("\n") == 15
 
 
 def test_the_figures_are_written_as_png_and_svg(tmp_path):
@@ -235,9 +206,3 @@ def test_the_figures_are_written_as_png_and_svg(tmp_path):
     names = ("noise-crossing", "noise-minimisers")
     assert sorted(p.name for p in files) == [f"{n}{end}" for n in names for end in (".png", ".svg")]
     assert all(file.stat().st_size > 10_000 for file in files)
-    assert (tmp_path / "noise-crossing.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_an_unknown_scale_is_named(tmp_path):
-    with refused("scale"):
-        get_item("fig-noise").run(tmp_path, 0, "huge")

@@ -1,33 +1,28 @@
 """HNM figures 5 to 12: the protocols, the rules by which claims are judged, and every figure."""
 
-import csv
-import io
 import math
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from support import small_copies
-from uncollapse.cli.reproduce import show_page
+from support.pages import printed, rows_of
 from uncollapse.data import DataError, load
 from uncollapse.geometry import diameter
 from uncollapse.papers import get_item, study
 from uncollapse.papers.hnm import diameters
 from uncollapse.papers.hnm.diameters import FIGURES, STUDIES
 from uncollapse.papers.items import Request
-from uncollapse.training import Run, TrainingError, train
+from uncollapse.training import Run, TrainingError, parse_config, train
 from uncollapse.training.assemble import build_model
+from uncollapse.training.config import apply_overrides
 
 NAMES = ("fig5a", "fig5b", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12")
-
-
-def asked(scale, out="out", **options):
-    return Request("item", Path(out), scale, **options)
+asked = partial(Request, "item")
 
 
 def cells_of(panel, grid):
@@ -38,16 +33,9 @@ def jobs_of(name, scale):
     by_panel = []
     for panel in FIGURES[name]["panels"]:
         grid = STUDIES[panel["study"]].setups[scale][0]
-        jobs = grid.jobs(cells_of(panel, grid), asked(scale))
+        jobs = grid.jobs(cells_of(panel, grid), asked(Path("out"), scale))
         by_panel.append([job for of_cell in jobs.values() for job in of_cell])
     return by_panel
-
-
-def printed(made):
-    console = Console(file=io.StringIO(), width=150)
-    for page in made.pages:
-        show_page(console, page)
-    return console.file.getvalue()
 
 
 # The protocols.
@@ -71,18 +59,15 @@ def test_the_paper_scale_of_fig5_is_the_papers_grid():
 
 
 def test_the_other_figures_change_what_the_paper_changes():
+    panels = {name: jobs_of(name, "paper") for name in NAMES}
     for name in ("fig6", "fig7"):
-        assert [p[0].config.loss.margin for p in jobs_of(name, "paper")] == [0.01, 0.05]
-    networks = {"fig10": "resnet50", "fig11": "googlenet", "fig12": "conv2"}
-    for name, network in networks.items():
-        panels = jobs_of(name, "paper")
-        assert [len(panel) for panel in panels] == [60, 27]
-        assert {job.config.model.backbone for panel in panels for job in panel} == {network}
-    sets = {"fig8": ["sop", "sop"], "fig9": ["cub200", "cars196"]}
-    for name, datasets in sets.items():
-        panels = jobs_of(name, "paper")
-        assert [panel[0].config.data.name for panel in panels] == datasets
-        assert {job.config.batch.sampler for panel in panels for job in panel} == {"uniform"}
+        assert [panel[0].config.loss.margin for panel in panels[name]] == [0.01, 0.05]
+    for name, network in {"fig10": "resnet50", "fig11": "googlenet", "fig12": "conv2"}.items():
+        assert [len(panel) for panel in panels[name]] == [60, 27]
+        assert {job.config.model.backbone for p in panels[name] for job in p} == {network}
+    for name, datasets in {"fig8": ["sop", "sop"], "fig9": ["cub200", "cars196"]}.items():
+        assert [panel[0].config.data.name for panel in panels[name]] == datasets
+        assert {job.config.batch.sampler for p in panels[name] for job in p} == {"uniform"}
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
@@ -110,7 +95,7 @@ def point(**changes):
 
 def line(ends, axis="batch", **changes):
     points = [point(**{axis: 2**place, "end": end, **changes}) for place, end in enumerate(ends)]
-    return panel_of(points, axis)
+    return diameters.Panel(axis, "heading", "A", points)
 
 
 def panel_of(points, axis="batch"):
@@ -131,9 +116,7 @@ FALLING = [0.9, 0.8, 0.5, 0.2, 0.1, 0.05]
         ([0.5, 0.6, 0.4, 0.55], "batch", False, "p = "),  # chance explains it
     ],
 )
-def test_a_trend_is_reproduced_if_its_sign_is_the_papers_and_chance_is_unlikely(
-    ends, axis, holds, words
-):
+def test_a_trend_needs_the_papers_sign_and_more_than_chance(ends, axis, holds, words):
     trend = diameters.claims_of(line(ends, axis))[0]
     assert trend.holds is holds
     assert words in trend.ours
@@ -148,13 +131,19 @@ def test_collapse_is_counted_in_the_two_halves_of_the_axis():
     assert diameters.claims_of(line(ends[::-1], "dim"))[1].holds is True
 
 
-def test_the_bound_is_judged_where_it_says_something():
-    points = [point(end=0.5, bound=0.4), point(end=0.5, bound=-1.0)]
+@pytest.mark.parametrize(
+    ("bounds", "ours", "holds"),
+    [
+        ((0.4, -1.0), "held in 1 of 1 runs; vacuous in 1", True),
+        ((0.4, -1.0, 0.6), "held in 1 of 2 runs; vacuous in 1", False),
+        ((-1.0,), "", None),
+    ],
+)
+def test_the_bound_is_judged_where_it_says_something(bounds, ours, holds):
+    points = [point(end=0.5, bound=bound) for bound in bounds]
     claim = diameters.bound_claim("b", points, "bound")
-    assert (claim.ours, claim.holds) == ("held in 1 of 1 runs; vacuous in 1", True)
-    broken = diameters.bound_claim("b", [*points, point(end=0.1, bound=0.2)], "bound")
-    assert (broken.ours, broken.holds) == ("held in 1 of 2 runs; vacuous in 1", False)
-    assert diameters.bound_claim("b", points[1:], "bound").holds is None
+    assert ours in claim.ours
+    assert claim.holds is holds
 
 
 def test_a_direction_that_turns_on_the_way_is_noted():
@@ -168,44 +157,33 @@ def test_a_direction_that_turns_on_the_way_is_noted():
 
 def test_a_run_too_short_for_its_batch_norm_is_noted():
     # Found with a GoogLeNet of 40 steps: 0.3 % of the diameter left, and batches as large as ever.
-    points = [
-        point(batch=4, end=0.003, batch_start=5.0, batch_after=7.0),
-        point(batch=16, end=0.003, batch_start=5.0, batch_after=0.015),
-    ]
+    sizes = {4: 7.0, 16: 0.015}
+    points = [point(batch=n, end=0.003, batch_start=5.0, batch_after=v) for n, v in sizes.items()]
     assert [p.unsettled for p in points] == [True, False]
     assert "in 1 of 2 runs (N = 4) the images keep" in diameters.unsettled(panel_of(points))
     assert diameters.unsettled(panel_of(points[1:])) == ""
 
 
 def test_a_run_that_retrieves_worse_than_untrained_is_named():
-    points = [
-        point(dim=4, recall_start=0.2, recall=0.1),
-        point(dim=4, recall_start=0.2, recall=0.3),
-        point(dim=64, recall_start=0.2, recall=0.3),
-    ]
+    ends = (4, 0.1), (4, 0.3), (64, 0.3)
+    points = [point(dim=dim, recall_start=0.2, recall=recall) for dim, recall in ends]
     note = diameters.below_start(panel_of(points, "dim"))
     assert "1 of 3 runs end below their own start in R@1 (d = 4)." in note
     assert "no run ends below its own start" in diameters.below_start(panel_of(points[1:], "dim"))
     assert diameters.below_start(panel_of([point(recall=math.nan, recall_start=math.nan)])) == ""
 
 
-def test_margins_are_compared_run_by_run():
+def test_margins_and_thresholds_are_compared_between_panels():
     low, high = line([0.1] * 6), line([0.2] * 6)
     (claim,) = diameters.margin_claims([low, high])
-    assert "6 of 6 pairs" in claim.ours
-    assert claim.holds is True
+    assert (claim.holds, "6 of 6 pairs" in claim.ours) == (True, True)
     assert diameters.margin_claims([high, low])[0].holds is False
-
-
-def test_the_threshold_is_where_half_the_runs_collapse():
     first, second = line([0.5, 0.005, 0.005], seed=0), line([0.5, 0.5, 0.005], seed=1)
-    panel = panel_of([*first.points, *second.points])
-    assert diameters.threshold(panel) == 2
-    assert diameters.threshold(line([0.5, 0.5])) is None
+    panel, none = panel_of([*first.points, *second.points]), line([0.5, 0.5])
+    assert (diameters.threshold(panel), diameters.threshold(none)) == (2, None)  # half collapse
     (same,) = diameters.threshold_claims([panel, panel])
-    assert same.holds is True
-    assert "N = 2" in same.ours
-    assert diameters.threshold_claims([panel, line([0.5, 0.5])])[0].holds is False
+    assert (same.holds, "N = 2" in same.ours) == (True, True)
+    assert diameters.threshold_claims([panel, none])[0].holds is False
 
 
 def test_what_is_left_is_asked_beside_the_diameter():
@@ -245,9 +223,8 @@ def check_page(name, made):
         assert words in page
         assert words in printed(made)
     assert f"uncollapse reproduce {name} --scale smoke" in page
-    rows = list(csv.DictReader(made.files[2].read_text(encoding="utf-8").splitlines()))
-    names = [job.name for panel in jobs_of(name, "smoke") for job in panel]
-    assert [row["run"] for row in rows] == names
+    rows = rows_of(made.files[2])
+    assert [row["run"] for row in rows] == [j.name for p in jobs_of(name, "smoke") for j in p]
     return rows
 
 
@@ -272,28 +249,23 @@ def test_a_figure_is_made_at_smoke_scale(name, tmp_path):
 
 @pytest.fixture
 def untrained(monkeypatch):
-    """Runs that are over at once: `untrained(lost)` makes those fail whose name is `lost`."""
+    """Runs that are over at once: `untrained(lost)` makes those fail whose name has `lost`."""
 
     def measured(run):
-        config = run.config
-        uniform = config.batch.sampler == "uniform"
-        p, k = (None, None) if uniform else (config.batch.p, config.batch.k)
-        size = config.batch.size if uniform else p * k
-        values = {"p": p, "k": k, "batch": size, "dim": config.model.dim, "end": 0.5}
-        return point(run=run.name, recall=0.5, recall_start=0.6, **values)
+        batch, dim = run.config.batch, run.config.model.dim
+        uniform = batch.sampler == "uniform"
+        p, k, size = (None, None, batch.size) if uniform else (batch.p, batch.k, batch.p * batch.k)
+        shape = {"p": p, "k": k, "batch": size, "dim": dim}
+        return point(run=run.name, recall=0.5, recall_start=0.6, end=0.5, **shape)
 
-    def patch(lost=lambda name: False):
+    def ended(job, lost):
+        failure = ("failed", "out of memory")
+        status, error = failure if lost in job.name else ("finished", None)
+        return SimpleNamespace(name=job.name, status=status, error=error, seconds=1.0, run=job)
+
+    def patch(lost):
         def run_jobs(jobs, out, **options):
-            return [
-                SimpleNamespace(
-                    name=job.name,
-                    status="failed" if lost(job.name) else "finished",
-                    error="out of memory" if lost(job.name) else None,
-                    seconds=1.0,
-                    run=job,
-                )
-                for job in jobs
-            ]
+            return [ended(job, lost) for job in jobs]
 
         monkeypatch.setattr(study, "run_jobs", run_jobs)
 
@@ -303,37 +275,40 @@ def untrained(monkeypatch):
 
 @pytest.mark.slow
 def test_every_figure_has_its_page_whatever_its_runs(tmp_path, untrained):
-    untrained()
+    untrained("no run of this name")
     for name in NAMES:
         check_page(name, get_item(name).run(tmp_path, 0, "smoke"))
 
 
 @pytest.mark.slow
 def test_a_run_that_fails_is_named_and_without_any_there_is_no_figure(tmp_path, untrained):
-    untrained(lambda name: "p2k2" in name)
+    untrained("p2k2")
     made = get_item("fig5a").run(tmp_path, 0, "smoke")
     for words in (printed(made).replace("\n", " "), made.files[0].read_text(encoding="utf-8")):
         assert "1 of 3 runs did not finish and are missing." in words
         assert "p2k2-d16-s0: out of memory" in words
-    untrained(lambda name: True)
-    with pytest.raises(TrainingError, match=r"3 of 3 runs of hnm did not finish; .*out of memory"):
-        get_item("fig5a").run(tmp_path, 0, "smoke")
-    untrained(lambda name: "-m0.05-" in name)
-    with pytest.raises(TrainingError, match=r"no run of 'batch size.*finished: out of memory"):
-        get_item("fig6").run(tmp_path, 0, "smoke")
+    for name, lost, message in (
+        ("fig5a", "", r"3 of 3 runs of hnm did not finish; .*out of memory"),
+        ("fig6", "-m0.05-", r"no run of 'batch size.*finished: out of memory"),
+    ):
+        untrained(lost)
+        with pytest.raises(TrainingError, match=message):
+            get_item(name).run(tmp_path, 0, "smoke")
 
 
 # The paper's protocol, for its first steps, on generated images in the official layouts.
 
 
+PEOPLE = [(person, camera) for person in range(1, 9) for camera in (1, 2)]
+FOURS = [1 + place // 4 for place in range(16)]
+
+
 def market(base):
-    people = [(person, camera) for person in range(1, 9) for camera in (1, 2)]
-    small_copies.write_market(base / "market1501", people, people[:4], [*people[:4], (0, 1)])
+    small_copies.write_market(base / "market1501", PEOPLE, PEOPLE[:4], [*PEOPLE[:4], (0, 1)])
 
 
 def sop(base):
-    products = [1 + place // 4 for place in range(16)]
-    small_copies.write_products(base / "sop", products, [11_319 + place // 4 for place in range(8)])
+    small_copies.write_products(base / "sop", FOURS, [11_318 + number for number in FOURS[:8]])
 
 
 def cub200(base):
@@ -341,9 +316,7 @@ def cub200(base):
 
 
 def cars196(base):
-    small_copies.write_cars(
-        base / "cars196", [1 + place // 4 for place in range(16)] + [99] * 2 + [100] * 2
-    )
+    small_copies.write_cars(base / "cars196", [*FOURS, 99, 99, 100, 100])
 
 
 def night(*values):
@@ -367,21 +340,16 @@ def night(*values):
 def test_the_papers_protocol_makes_its_first_steps(name, panel, make_copy, tmp_path):
     make_copy(tmp_path / "data")
     wanted = FIGURES[name]["panels"][panel]
-    request = asked("paper", tmp_path, data_root=tmp_path / "data", seeds=1)
+    request = asked(tmp_path, "paper", data_root=tmp_path / "data", seeds=1)
     grid = STUDIES[wanted["study"]].setup(request)
     job = next(iter(grid.jobs(cells_of(wanted, grid), request).values()))[0]
     # Two steps of the 40,000, read in this process.
-    short = job.config.model_copy(
-        update={
-            "train": job.config.train.model_copy(update={"steps": 2, "log_every": 1}),
-            "data": job.config.data.model_copy(update={"workers": 0}),
-        }
-    )
-    run = train(short, tmp_path / "run")
+    small = ["train.steps=2", "train.log_every=1", "data.workers=0"]
+    values = apply_overrides(job.config.model_dump(exclude_none=True), small)
+    run = train(parse_config(values), tmp_path / "run")
     assert run.finished
     losses = [entry["loss"] for entry in run.metrics() if "loss" in entry]
-    assert len(losses) == 2
-    assert all(np.isfinite(losses))
+    assert np.isfinite(losses).tolist() == [True, True]
     if name == "fig12":
         measured = diameters.measure(Run.open(run.path))
         assert measured.start > 0.0
@@ -393,26 +361,26 @@ def test_the_papers_protocol_makes_its_first_steps(name, panel, make_copy, tmp_p
 # What is missing.
 
 
-def test_a_laptop_without_the_papers_data_is_told_what_to_get_and_where(tmp_path):
-    for name, missing, home in (
-        ("fig5a", "market1501", "zheng-lab"),
-        ("fig8", "sop", "cvgl.stanford.edu"),
-        ("fig9", "cub200", "vision.caltech.edu"),
-    ):
-        with pytest.raises(
-            DataError, match=rf"{name} --scale laptop needs data\. {missing}.*{home}"
-        ):
-            get_item(name).run(tmp_path, 0, "laptop", data_root=tmp_path)
-    with pytest.raises(DataError, match=r"market1501.*Or: omniglot.*brendenlake"):
-        get_item("fig12").run(tmp_path, 0, "laptop")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fig5a", "market1501.*zheng-lab"),
+        ("fig8", "sop.*cvgl.stanford.edu"),
+        ("fig9", "cub200.*vision.caltech.edu"),
+        ("fig12", "market1501.*Or: omniglot.*brendenlake"),
+    ],
+)
+def test_a_laptop_without_the_papers_data_is_told_what_to_get_and_where(name, words, tmp_path):
+    with pytest.raises(DataError, match=rf"{name} --scale laptop needs data\. {words}"):
+        get_item(name).run(tmp_path, 0, "laptop", data_root=tmp_path)
 
 
 def test_fig12_takes_letters_on_a_laptop_without_market(tmp_path):
+    def data(scale):
+        request = asked(tmp_path, scale, data_root=tmp_path)
+        return STUDIES[FIGURES["fig12"]["panels"][0]["study"]].setup(request).config["data"]["name"]
+
     small_copies.write_letters(tmp_path / "omniglot", {"Greek": 1}, {"Latin": 1})
-    request = asked("laptop", tmp_path, data_root=tmp_path)
-    protocol = STUDIES[FIGURES["fig12"]["panels"][0]["study"]]
-    assert protocol.setup(request).config["data"]["name"] == "omniglot"
+    assert data("laptop") == "omniglot"
     market(tmp_path)
-    assert protocol.setup(request).config["data"]["name"] == "market1501"
-    exact = replace(request, scale="paper")
-    assert protocol.setup(exact).config["data"]["name"] == "market1501"
+    assert (data("laptop"), data("paper")) == ("market1501", "market1501")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
+from functools import partial
 
 import pytest
 
+from support.pages import rows_of
 from uncollapse.data import DataError
 from uncollapse.papers import get_item
 from uncollapse.papers.hnm import strategies
@@ -40,27 +41,20 @@ def test_batch_hard_runs_with_and_without_a_guard_and_the_others_without(tmp_pat
 
 
 def test_the_table_has_the_untrained_network_first_and_the_best_in_bold():
-    shown = table(
-        [
-            result("batch-hard", 10.0, 0.0, end=0.001, verdict="network-collapse"),
-            result("batch-hard", 12.0, 0.0, seed=1, end=0.003, verdict="network-collapse"),
-            result("easy × hard", 10.0, 30.0),
-            result("easy × hard", 12.0, 34.0),
-        ]
-    )
-    untrained, hard, easy = shown.rows
-    assert untrained[:2] == ["untrained", "11.0 ± 1.4"]
-    assert hard[1] == "0.0 ± 0.0"
-    assert hard[-4:] == ["-11.0", "0.002", "0.2 %", "network-collapse"]
-    assert easy[-4:] == ["+21.0", "1", "100 %", "healthy"]
+    collapsed = partial(result, "batch-hard", after=0.0, verdict="network-collapse")
+    hard = collapsed(before=10.0, end=0.001), collapsed(before=12.0, seed=1, end=0.003)
+    easy = result("easy × hard", 10.0, 30.0), result("easy × hard", 12.0, 34.0)
+    shown = table([*hard, *easy])
+    first, second, third = shown.rows
+    assert first[:2] == ["untrained", "11.0 ± 1.4"]
+    assert second[1] == "0.0 ± 0.0"
+    assert second[-4:] == ["-11.0", "0.002", "0.2 %", "network-collapse"]
+    assert third[-4:] == ["+21.0", "1", "100 %", "healthy"]
     assert shown.strong == [2]
-
-
-def test_runs_that_end_below_their_start_are_named():
-    note = below_start([result("batch-hard", 10.0, 2.0), result("easy × hard", 10.0, 30.0)])
+    note = below_start([result("batch-hard", 10.0, 2.0), easy[0]])
     assert note.startswith("1 of 2 runs")
     assert "batch-hard, seed 0 (10.0 → 2.0)" in note
-    assert "All 1 runs" in below_start([result("easy × hard", 10.0, 30.0)])
+    assert "All 1 runs" in below_start(easy[:1])
 
 
 FEW = ("batch-hard", "batch-hard, rescued", "easy × semi-hard")
@@ -77,7 +71,7 @@ def test_the_item_is_made_of_digits(tmp_path, monkeypatch, names):
     page = made.files[0].read_text(encoding="utf-8")
     assert "| untrained | " in page
     assert f"uncollapse reproduce {ITEM} --scale smoke" in page
-    rows = list(csv.DictReader(made.files[2].read_text(encoding="utf-8").splitlines()))
+    rows = rows_of(made.files[2])
     assert [row["strategy"] for row in rows] == list(names)
     # One seed, one untrained network; what is trained differs, but for a guard with nothing to do.
     assert len({row["R@1 before"] for row in rows}) == 1
