@@ -87,7 +87,8 @@ def work(rank, world, store):
 
 @pytest.mark.filterwarnings("ignore")
 def test_in_two_processes_losses_and_miners_give_what_pml_s_own_give(tmp_path):
-    multiprocessing.spawn(work, args=(WORLD, tmp_path / "store"), nprocs=WORLD)
+    args = (WORLD, tmp_path / "store")
+    multiprocessing.start_processes(work, args=args, nprocs=WORLD, start_method="fork")
 
 
 @pytest.mark.filterwarnings("ignore")
