@@ -1,4 +1,4 @@
-"""The charts: no point lost, readable without colour, described in words; empty ones say so."""
+"""The charts: no point lost, readable without color, described in words; empty ones say so."""
 
 import math
 from itertools import combinations
@@ -90,10 +90,10 @@ def test_lines_differ_by_more_than_colour_and_a_missing_one_keeps_its_place():
     lines = of(curves("x", several), Polyline)
     assert len({tuple(line.dash) for line in lines}) == 8
     alone = curves("x", [Series("absent", [], []), several[1]])
-    assert [line.colour for line in of(alone, Polyline)] == ["s1"]
+    assert [line.color for line in of(alone, Polyline)] == ["s1"]
     assert [entry.name for entry in alone.legend] == ["run 1"]
     band, line = of(curves("x", [Series("a", [0, 1], [1, 2], [0.5, 1.5], [1.5, 2.5])]), Polyline)
-    assert band.fill == line.colour == "s0"
+    assert band.fill == line.color == "s0"
     assert len(band.points) == 4
 
 
@@ -152,7 +152,7 @@ def test_labels_that_overlap_nothing_stay():
 def test_classes_on_a_map_differ_by_marker_and_those_beyond_are_grey_and_counted():
     points = np.random.default_rng(0).normal(size=(60, 2))
     chart = scatter("map", points[:12], np.arange(12))
-    assert len({(cloud.kind, cloud.colour) for cloud in of(chart, Points)}) == 12
+    assert len({(cloud.kind, cloud.color) for cloud in of(chart, Points)}) == 12
     chart = scatter("map", points, np.repeat(np.arange(30), 2))
     assert "60 points of 30 classes; the 12 with most points are named" in chart.note
     assert len(of(chart, Points)) == 13
@@ -185,7 +185,7 @@ def test_a_heat_map_writes_its_values_and_crosses_the_bad_ones():
     values = [[0.1, 0.2], [0.3, math.inf]]
     crossed = [[False, False], [False, True]]
     chart = heatmap("r", [2, 8], [4, 16], values, row_label="P", column_label="K", crossed=crossed)
-    inside = [mark.text for mark in of(chart, Text) if mark.colour == "ink"]
+    inside = [mark.text for mark in of(chart, Text) if mark.color == "ink"]
     assert inside == ["0.1", "0.2", "0.3", "✗ ∞"]
 
 
@@ -197,7 +197,7 @@ def test_numbers_of_a_heat_map_fit_their_cells(count: int):
         row_label="P", column_label="K", crossed=[[True] * count] * 3,
     )  # fmt: skip
     cells = of(chart, Rect)
-    for text in [mark for mark in of(chart, Text) if mark.colour == "ink"]:
+    for text in [mark for mark in of(chart, Text) if mark.color == "ink"]:
         half = text_width(text.text, text.size) / 2
         around = [c for c in cells if c.x <= text.x - half and text.x + half <= c.x + c.width]
         assert sum(c.y <= text.y <= c.y + c.height for c in around) == 1

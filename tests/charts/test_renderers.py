@@ -192,8 +192,8 @@ def test_hostile_text_stays_text(name):
 
 def test_a_drawing_is_described_and_a_file_brings_its_colours_light_and_dark():
     text, page = svg(CHARTS["curves"]), CHARTS["curves"].__html__()
-    for name, colour in LIGHT.items():
-        assert f"--{name}: {colour};" in text
+    for name, color in LIGHT.items():
+        assert f"--{name}: {color};" in text
         assert f"--{name}: {DARK[name]};" in text
     assert "<style" not in page
     root = ElementTree.fromstring(page).find("svg")
@@ -203,7 +203,7 @@ def test_a_drawing_is_described_and_a_file_brings_its_colours_light_and_dark():
 
 
 def test_the_same_chart_is_the_same_file(tmp_path):
-    chart = replace(CHARTS["scatter"], title="var(--nothing)")  # a word, not a colour
+    chart = replace(CHARTS["scatter"], title="var(--nothing)")  # a word, not a color
     for suffix in (".svg", ".png"):
         one, two = (save(chart, tmp_path / f"{k}{suffix}").read_bytes() for k in "ab")
         assert one == two

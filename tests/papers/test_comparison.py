@@ -6,9 +6,9 @@ import pytest
 
 from support.pages import rows_of
 from uncollapse.papers.comparison import (
-    Claim,
-    Comparison,
+    Finding,
     Score,
+    Scorecard,
     before_table,
     publish,
     spread,
@@ -18,7 +18,7 @@ from uncollapse.papers.items import Request
 
 def compared(paper, ours, base=(50.0, (40.0, 42.0)), claims=()):
     scores = [Score("a", "R@1", base[0], base[1]), Score("b", "R@1", paper, ours, than="a")]
-    return Comparison(scores, claims)
+    return Scorecard(scores, claims)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,9 @@ def test_the_direction_is_the_sign_of_the_papers_difference(paper, ours, directi
 
 
 def test_a_miss_is_saved_as_one(tmp_path):
-    comparison = compared(60.0, (39.0, 38.0), claims=[Claim("loss [a|b]", "falls", "rises", False)])
+    comparison = compared(
+        60.0, (39.0, 38.0), claims=[Finding("loss [a|b]", "falls", "rises", False)]
+    )
     request = Request("t", tmp_path / "new", "smoke")
     made = publish(request, "Title", comparison, notes=["A note."])
     page, comma = made.files
@@ -72,7 +74,7 @@ def test_without_a_number_of_the_paper_there_is_no_difference():
 
 
 def table_of(*scores):
-    return Comparison(scores).tables()[0]
+    return Scorecard(scores).tables()[0]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_methods_that_begin_alike_share_one_row_before_training():
 
 def test_the_sentence_stands_under_its_table_and_the_starts_in_the_csv(tmp_path):
     scores = [Score("a", "R@1", 60.0, (37.0, 38.0), before=(49.0, 51.0))]
-    made = publish(Request("t", tmp_path, "smoke"), "T", Comparison(scores), notes=["N."])
+    made = publish(Request("t", tmp_path, "smoke"), "T", Scorecard(scores), notes=["N."])
     text = made.files[0].read_text(encoding="utf-8")
     grid, below, note = text.index("| a | **ours**"), text.index("- a ends below"), text.index("N.")
     assert grid < below < note

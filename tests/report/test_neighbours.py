@@ -1,4 +1,4 @@
-"""Nearest neighbours: sheets of pictures with marks that need no colour, and lists of words."""
+"""Nearest neighbours: sheets of pictures with marks that need no color, and lists of words."""
 
 from __future__ import annotations
 

@@ -67,9 +67,9 @@ def test_numbers_are_said_as_people_write_them(value: float, said: str):
     assert number(value) == said
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """Of WCAG 2: https://www.w3.org/TR/WCAG21/#dfn-relative-luminance."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 

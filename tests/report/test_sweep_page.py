@@ -123,10 +123,10 @@ def test_collapsed_runs_are_crosses_and_the_bound_stops_where_it_says_nothing():
     chart = diameter_chart(RUNS)
     crosses = [m for m in chart.marks if isinstance(m, Points) and m.kind == "cross"]
     assert len(crosses) == sum(run.row["collapsed"] for run in RUNS.points) > 0
-    assert all(cross.colour == "bad" for cross in crosses)
+    assert all(cross.color == "bad" for cross in crosses)
     assert "says nothing (is at most 0) at 2 of 6 batch sizes" in chart.note
     assert "logarithmic scale" in chart.note
-    (bound,) = [m for m in chart.marks if isinstance(m, Polyline) and m.colour == "s0"]
+    (bound,) = [m for m in chart.marks if isinstance(m, Polyline) and m.color == "s0"]
     assert len(bound.points) == 4
 
 

@@ -180,39 +180,39 @@ class Axes:
         return Group(marks, clip=(left, top, *size))
 
     def line(
-        self, x: Values, y: Values, colour: str, dash: Values = (), width: float = 2, tip: str = ""
+        self, x: Values, y: Values, color: str, dash: Values = (), width: float = 2, tip: str = ""
     ) -> Polyline:
         """A line through values, thinned to what can be seen; those not finite are left out."""
-        return Polyline(tuple(_thinned(self.places(x, y))), colour, width, dash, tip=tip)
+        return Polyline(tuple(_thinned(self.places(x, y))), color, width, dash, tip=tip)
 
-    def band(self, x: Values, low: Values, high: Values, colour: str) -> Polyline:
+    def band(self, x: Values, low: Values, high: Values, color: str) -> Polyline:
         """The area between two lines, faint."""
         outline = (*self.places(x, high), *reversed(self.places(x, low)))
-        return Polyline(outline, "none", 0, closed=True, fill=colour, fill_opacity=0.15)
+        return Polyline(outline, "none", 0, closed=True, fill=color, fill_opacity=0.15)
 
     def places(self, x: Values, y: Values) -> tuple[Place, ...]:
         """The places of pairs of values, for markers; those not finite are left out."""
         pairs = zip(x, y, strict=True)
         return tuple(self.at(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b))
 
-    def error_bar(self, x: float, low: float, high: float, colour: str) -> Polyline:
+    def error_bar(self, x: float, low: float, high: float, color: str) -> Polyline:
         """A stroke from low to high with a foot at each end."""
         at, bottom, top = self.x(x), self.y(low), self.y(high)
         feet = ((at - 4, bottom), (at + 4, bottom), (at, bottom), (at, top))
-        return Polyline((*feet, (at - 4, top), (at + 4, top)), colour, 1.6)
+        return Polyline((*feet, (at - 4, top), (at + 4, top)), color, 1.6)
 
-    def across(self, y: float, colour: str = "soft", dash: Values = (2, 4)) -> Line:
+    def across(self, y: float, color: str = "soft", dash: Values = (2, 4)) -> Line:
         """A line at a value of y, over the whole width."""
-        return Line((self.x.start, self.y(y)), (self.x.end, self.y(y)), colour, 1.3, dash)
+        return Line((self.x.start, self.y(y)), (self.x.end, self.y(y)), color, 1.3, dash)
 
-    def upright(self, x: float, colour: str = "ink", dash: Values = (2, 3)) -> Line:
+    def upright(self, x: float, color: str = "ink", dash: Values = (2, 3)) -> Line:
         """A line at a value of x, over the whole height."""
-        return Line((self.x(x), self.y.end), (self.x(x), self.y.start), colour, 1.2, dash)
+        return Line((self.x(x), self.y.end), (self.x(x), self.y.start), color, 1.2, dash)
 
-    def columns(self, low: float, high: float, colour: str, opacity: float = 0.13) -> Rect:
+    def columns(self, low: float, high: float, color: str, opacity: float = 0.13) -> Rect:
         """The stripe between two values of x."""
         left, right = sorted((self.x(low), self.x(high)))
-        return Rect(left, self.y.end, right - left, self.y.start - self.y.end, colour, opacity)
+        return Rect(left, self.y.end, right - left, self.y.start - self.y.end, color, opacity)
 
 
 def _thinned(places: Sequence[Place]) -> list[Place]:

@@ -211,7 +211,7 @@ def _legend(entries: Sequence[Entry], room: float) -> tuple[list[Mark], float]:
             x, y = 0.0, y + _LINE
         marks.append(Group(entry.marks, x, y))
         for i, line in enumerate(lines):
-            marks.append(Text(x + 36, y + 11 + i * _LINE, line, colour="ink"))
+            marks.append(Text(x + 36, y + 11 + i * _LINE, line, color="ink"))
         y += _LINE * max(0, len(lines) - 1)
         x += wide
     return marks, y + _LINE

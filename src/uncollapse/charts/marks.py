@@ -39,7 +39,7 @@ Place = tuple[float, float]
 # Drawn at 340 units wide and shown at 300 to 416 pixels: 12 units of text stay readable.
 WIDTH, HEIGHT = 340, 220
 
-# A series is told by its dash and its marker as well as by its colour.
+# A series is told by its dash and its marker as well as by its color.
 DASHES: tuple[tuple[float, ...], ...] = (
     (), (7, 4), (2, 4), (9, 3, 2, 3), (12, 5), (4, 2), (1, 5), (14, 3, 2, 3, 2, 3),
 )  # fmt: skip
@@ -58,7 +58,7 @@ MARKERS = {
 }
 
 
-# Told apart with any colour vision, and a contrast of 3 or more on the card.
+# Told apart with any color vision, and a contrast of 3 or more on the card.
 LIGHT = {
     "card": "#ffffff", "ink": "#1a1f29", "soft": "#596273", "line": "#d5d9e0", "grid": "#e9ebef",
     "good": "#11734b", "warn": "#8a5a00", "bad": "#b3261e",
@@ -81,7 +81,7 @@ class Polyline:
     """A line through places, or a shape if it is `closed` or has a `fill`."""
 
     points: Sequence[Place]
-    colour: str = "ink"
+    color: str = "ink"
     width: float = 2.0
     dash: Sequence[float] = ()
     closed: bool = False
@@ -93,7 +93,7 @@ class Polyline:
         """The mark as SVG."""
         if not len(self.points):
             return ""
-        look = _look(self.fill, self.colour, self.width, dash=self.dash)
+        look = _look(self.fill, self.color, self.width, dash=self.dash)
         look["fill-opacity"] = _share(self.fill_opacity)
         return _element("path", self.tip, look, d=_path(self.points) + "z" * self.closed)
 
@@ -104,7 +104,7 @@ class Line:
 
     start: Place
     end: Place
-    colour: str = "ink"
+    color: str = "ink"
     width: float = 1.0
     dash: Sequence[float] = ()
     opacity: float = 1.0
@@ -112,7 +112,7 @@ class Line:
 
     def svg(self) -> str:
         """The mark as SVG."""
-        look = _look("none", self.colour, self.width, self.opacity, self.dash)
+        look = _look("none", self.color, self.width, self.opacity, self.dash)
         line = _element("path", "", look, d=_path((self.start, self.end)))
         if not self.arrow:
             return line
@@ -121,13 +121,13 @@ class Line:
         turn = math.degrees(math.atan2(tip_y - y, tip_x - x))
         move = f"translate({_n(tip_x)} {_n(tip_y)}) rotate({_n(turn)})"
         outline = _path(((0, 0), (-long, -0.42 * long), (-long, 0.42 * long))) + "z"
-        head = _look(self.colour, "none", 0.0, self.opacity)
+        head = _look(self.color, "none", 0.0, self.opacity)
         return line + _element("path", "", head, d=outline, transform=move)
 
 
 @dataclass(frozen=True)
 class Rect:
-    """A rectangle from its upper left corner; `colour` is that of its edge."""
+    """A rectangle from its upper left corner; `color` is that of its edge."""
 
     x: float
     y: float
@@ -135,13 +135,13 @@ class Rect:
     height: float
     fill: str = "none"
     opacity: float = 1.0
-    colour: str = "none"
+    color: str = "none"
     round: float = 0.0
     tip: str = ""
 
     def svg(self) -> str:
         """The mark as SVG."""
-        look = _box(self) | _look(self.fill, self.colour, 1.0, self.opacity)
+        look = _box(self) | _look(self.fill, self.color, 1.0, self.opacity)
         return _element("rect", self.tip, look, rx=_n(self.round) if self.round else "")
 
 
@@ -154,7 +154,7 @@ class Points:
 
     places: Sequence[Place]
     kind: str = "circle"
-    colour: str = "s0"
+    color: str = "s0"
     size: float = 1.0
     opacity: float = 1.0
     edge: str = "none"
@@ -169,7 +169,7 @@ class Points:
         """One path with a marker at each of its corners; places with a tip one by one."""
         if not len(self.places):
             return ""
-        look = {"d": MARKERS[self.kind], **_look(self.colour, self.edge, 0.7)}
+        look = {"d": MARKERS[self.kind], **_look(self.color, self.edge, 0.7)}
         scale = f"scale({self.size:g})" if self.size != 1.0 else ""
         opacity = {"opacity": _share(self.opacity)}
         if self.tips or len(self.places) < 4:
@@ -198,7 +198,7 @@ class Text:
     y: float
     text: str
     size: float = 12.0
-    colour: str = "soft"
+    color: str = "soft"
     anchor: str = "start"
     bold: bool = False
     halo: bool = False
@@ -215,7 +215,7 @@ class Text:
             place = f'transform="translate({_n(self.x)} {_n(self.y)}) rotate({self.turn:g})"'
         anchor = "" if self.anchor == "start" else f' text-anchor="{self.anchor}"'
         # As a style, so that no rule of a page's for all its text comes before it.
-        style = f"font-size:{self.size:g}px;fill:{_css(self.colour)}"
+        style = f"font-size:{self.size:g}px;fill:{_css(self.color)}"
         style += ";font-weight:700" * self.bold
         if self.halo:
             style += ";paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round"
@@ -277,7 +277,7 @@ def drawn(marks: Sequence[Mark]) -> str:
 
 
 def css_variables() -> str:
-    """The rules that give each colour its value, light and dark."""
+    """The rules that give each color its value, light and dark."""
     themes = ([f"--{name}: {value};" for name, value in theme.items()] for theme in (LIGHT, DARK))
     light, dark = map(" ".join, themes)
     return (
@@ -288,12 +288,12 @@ def css_variables() -> str:
 
 def line_look(i: int) -> tuple[Mark, ...]:
     """How the i-th line is drawn, for a legend."""
-    colour, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
-    return Line((1, 7), (29, 7), colour, 2.0, dash), Points(((15, 7),), marker_kind(i), colour)
+    color, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
+    return Line((1, 7), (29, 7), color, 2.0, dash), Points(((15, 7),), marker_kind(i), color)
 
 
 def marker_kind(i: int) -> str:
-    """The marker of the i-th series; where colours begin again, another than that colour had.
+    """The marker of the i-th series; where colours begin again, another than that color had.
 
     >>> marker_kind(0), marker_kind(8)
     ('circle', 'square')
@@ -302,15 +302,15 @@ def marker_kind(i: int) -> str:
 
 
 def hatch(
-    left: float, top: float, width: float, height: float, colour: str, *, gap: float = 7.0
+    left: float, top: float, width: float, height: float, color: str, *, gap: float = 7.0
 ) -> Group:
-    """Slanted lines over a rectangle, to tell it from a plain one without colour."""
+    """Slanted lines over a rectangle, to tell it from a plain one without color."""
     starts = [left + i * gap for i in range(math.ceil((width + height) / gap))]
-    lines = tuple(Line((x, top), (x - height, top + height), colour) for x in starts)
+    lines = tuple(Line((x, top), (x - height, top + height), color) for x in starts)
     return Group(lines, clip=(left, top, width, height), opacity=0.22)
 
 
-def brace(left: float, right: float, base: float, height: float, colour: str = "ink") -> Polyline:
+def brace(left: float, right: float, base: float, height: float, color: str = "ink") -> Polyline:
     """A brace over [left, right] that opens downwards to `base`; its tip points up."""
     middle, waist = (left + right) / 2, base - height / 2
     bend = min(height / 2, (right - left) / 4)
@@ -319,7 +319,7 @@ def brace(left: float, right: float, base: float, height: float, colour: str = "
         *_bent((middle - bend, waist), (middle, waist), (middle, base - height)),
     ]
     mirrored = [(left + right - x, y) for x, y in reversed(half)]
-    return Polyline((*half, *mirrored), colour, 1.6)
+    return Polyline((*half, *mirrored), color, 1.6)
 
 
 def _bent(start: Place, control: Place, end: Place) -> list[Place]:
@@ -334,13 +334,13 @@ def _box(mark: Rect | Picture) -> dict[str, str]:
 
 
 def _look(
-    fill: str, colour: str, width: float, opacity: float = 1.0, dash: Sequence[float] = ()
+    fill: str, color: str, width: float, opacity: float = 1.0, dash: Sequence[float] = ()
 ) -> dict[str, str]:
     look = {"fill": _css(fill), "opacity": _share(opacity)}
-    if colour != "none":
+    if color != "none":
         ends = "round" if width > 1.2 and not dash else ""
         pattern = " ".join(f"{part:g}" for part in dash)
-        look |= {"stroke": _css(colour), "stroke-width": f"{width:g}", "stroke-dasharray": pattern}
+        look |= {"stroke": _css(color), "stroke-width": f"{width:g}", "stroke-dasharray": pattern}
         look |= {"stroke-linejoin": ends, "stroke-linecap": ends}
     return look
 
@@ -359,9 +359,9 @@ def _title(tip: str) -> str:
     return f"<title>{safe_text(tip)}</title>" if tip else ""
 
 
-def _css(colour: str) -> str:
+def _css(color: str) -> str:
     """A variable for a name of the theme; `#rrggbb` and `none` as they are."""
-    return f"var(--{colour})" if colour in LIGHT else colour
+    return f"var(--{color})" if color in LIGHT else color
 
 
 def _share(value: float) -> str:

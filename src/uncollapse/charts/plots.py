@@ -72,7 +72,7 @@ def curves(
     width: float = WIDTH,
     height: float = HEIGHT,
 ) -> Chart:
-    """Lines told apart by colour, dash and marker. `log=None`: logarithmic if the range is wide.
+    """Lines told apart by color, dash and marker. `log=None`: logarithmic if the range is wide.
 
     `x_ticks` are value and text; round values if none are given. With `percent` y is a share of
     one, written in per cent; with `zero` values that are none of them negative start at 0, and
@@ -103,11 +103,11 @@ def curves(
             marks.append(axes.band(curve.x, curve.low, curve.high, f"s{i % SERIES}"))
     for i, curve in enumerate(kept):
         if curve.x:
-            colour, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
-            line = axes.line(curve.x, curve.y, colour, dash, tip=_words(curve))
+            color, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
+            line = axes.line(curve.x, curve.y, color, dash, tip=_words(curve))
             shown = sorted({round(j * (len(line.points) - 1) / 7) for j in range(8)})
             places = tuple(line.points[j] for j in shown)
-            marks += [line, Points(places, marker_kind(i), colour)]
+            marks += [line, Points(places, marker_kind(i), color)]
     words = [_words(curve) for curve in kept]
     words += [f"{e.flag} at {number(e.x)}: {e.text}" for e in events]
     names = [Entry(curve.name, line_look(i)) for i, curve in enumerate(kept) if curve.y]
@@ -232,9 +232,9 @@ def histogram(title: str, kinds: Mapping[str, Any], *, x_label: str, note: str =
 
 
 def _outlined(places: Sequence[Place], i: int, tip: str) -> Polyline:
-    colour, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
-    fill = colour if i == 0 else "none"
-    return Polyline(places, colour, 2.0, dash, fill=fill, fill_opacity=0.3, tip=tip)
+    color, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
+    fill = color if i == 0 else "none"
+    return Polyline(places, color, 2.0, dash, fill=fill, fill_opacity=0.3, tip=tip)
 
 
 _TOP, _TALL = 8.0, 30.0
@@ -243,7 +243,7 @@ _LEAST = 9.0  # the smallest text; where it does not fit, cells are made wider
 
 @dataclass(frozen=True)
 class Tile:
-    """A cell: what is written in it, and a colour at some strength behind it.
+    """A cell: what is written in it, and a color at some strength behind it.
 
     `sign` stands before the text, or above it where there is no room.
     """
@@ -378,7 +378,7 @@ def _names_on_map(names: Sequence[str], places: Sequence[Place], side: Place) ->
     return marks
 
 
-_NAMED = 12  # classes drawn in their own colour and marker; more cannot be told apart
+_NAMED = 12  # classes drawn in their own color and marker; more cannot be told apart
 _PAD, _SIZE = 18, WIDTH  # of a map
 
 
@@ -391,7 +391,7 @@ def scatter(
     rule: bool = True,
     first: int = 0,
 ) -> Chart:
-    """Points `[N, 2]`, both axes alike. At most twelve classes get a colour; the rest is grey.
+    """Points `[N, 2]`, both axes alike. At most twelve classes get a color; the rest is grey.
 
     `rule` draws a bar of a round length, for maps whose distances mean something. Colours and
     markers begin with number `first`. Points that are not finite are left out.
@@ -415,7 +415,7 @@ def scatter(
         classes = np.sort(names[np.argsort(-counts, kind="stable")[:_NAMED]]).tolist()
     groups = [(str(c), placed[labels == c]) for c in classes] if labels is not None else []
     unnamed = placed if labels is None else placed[~np.isin(labels, classes)]
-    marks: list[Mark] = [Rect(0.5, 0.5, _SIZE - 1, _SIZE - 1, colour="grid", round=8)]
+    marks: list[Mark] = [Rect(0.5, 0.5, _SIZE - 1, _SIZE - 1, color="grid", round=8)]
     marks += _rule(unit) if rule else []
     if len(unnamed):
         marks.append(_cloud(unnamed, "circle", "s0" if labels is None else "s7", 0.5))
@@ -438,9 +438,9 @@ def scatter(
     return Chart(title, f"A map of {words}", marks, _SIZE, _SIZE, notes, legend, "map")
 
 
-def _cloud(places: Array, kind: str, colour: str, opacity: float) -> Points:
+def _cloud(places: Array, kind: str, color: str, opacity: float) -> Points:
     size = 0.9 if len(places) < 300 else 0.7
-    return Points(tuple(map(tuple, places.tolist())), kind, colour, size, opacity)
+    return Points(tuple(map(tuple, places.tolist())), kind, color, size, opacity)
 
 
 def _rule(unit: float) -> list[Mark]:

@@ -95,7 +95,7 @@ def listing_table() -> Table:
     return table
 
 
-def show_page(console: Console, page: uc.papers.Page) -> None:
+def show_page(console: Console, page: uc.papers.ItemPage) -> None:
     """Print a page: its tables, how they were made, and the notes."""
     for number, table in enumerate(page.tables):
         if number:

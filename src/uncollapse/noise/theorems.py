@@ -22,14 +22,14 @@ from uncollapse.noise.model import NoiseModel, blobs, simplex
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Ruling:
     """Whether a theorem holds (`None`: not settled by its proof), and why."""
 
     holds: bool | None
     why: str
 
 
-def theorem_1(model: NoiseModel, n: int, dim: int, *, diagonal: str = "independent") -> Verdict:
+def theorem_1(model: NoiseModel, n: int, dim: int, *, diagonal: str = "independent") -> Ruling:
     """Does every minimiser of the expected triplet loss collapse every class? EPS theorem 1.
 
     >>> theorem_1(NoiseModel(2, 0.8), 8, 2).holds
@@ -40,20 +40,20 @@ def theorem_1(model: NoiseModel, n: int, dim: int, *, diagonal: str = "independe
     _check_setting(model, n, dim, diagonal)
     t, p, q = model.classes, model.p, model.q
     if p in (0.0, 1.0):
-        return Verdict(False, "without noise every well separated embedding has loss 0")
+        return Ruling(False, "without noise every well separated embedding has loss 0")
     if p == q:
-        return Verdict(False, "p = 1/t: labels say nothing about classes")
+        return Ruling(False, "p = 1/t: labels say nothing about classes")
     if diagonal == "true":
         # Splitting a class by s > 0 changes the loss by s·((n − n/t)(p − q)² − (1 − S_same)).
         pull, push = (n - n / t) * (p - q) ** 2, 1 - model.same
         if dim >= n - 1 or (pull < push and dim >= t):
-            return Verdict(False, "the anchor as its own positive pushes its class apart")
-        return Verdict(None, "the anchor as its own positive pushes its class apart: minimise")
+            return Ruling(False, "the anchor as its own positive pushes its class apart")
+        return Ruling(None, "the anchor as its own positive pushes its class apart: minimise")
     alone = "only collapsed classes, α apart, reach the bound of every triplet pair"
     return _collapse_alone(t, n, dim, diagonal, alone)
 
 
-def theorem_2(model: NoiseModel, n: int, dim: int, *, diagonal: str = "distinct") -> Verdict:
+def theorem_2(model: NoiseModel, n: int, dim: int, *, diagonal: str = "distinct") -> Ruling:
     """Is every minimiser of the expected margin loss collapsed classes, 2α apart? EPS theorem 2.
 
     >>> theorem_2(NoiseModel(2, 0.6), 8, 2).holds
@@ -64,14 +64,14 @@ def theorem_2(model: NoiseModel, n: int, dim: int, *, diagonal: str = "distinct"
     _check_setting(model, n, dim, diagonal)
     t, same = model.classes, model.same
     if model.p in (0.0, 1.0):
-        return Verdict(False, "without noise every well separated embedding has loss 0")
+        return Ruling(False, "without noise every well separated embedding has loss 0")
     if same == 0.5:
-        return Verdict(False, "S_same = 1/2: the pull inside a class is balanced by the push")
+        return Ruling(False, "S_same = 1/2: the pull inside a class is balanced by the push")
     if same < 0.5:
         if diagonal == "true" and (n / t - 1) * (1 - 2 * same) <= 1:
-            return Verdict(None, "S_same < 1/2, but the anchor's own pair still asks for β = α")
+            return Ruling(None, "S_same < 1/2, but the anchor's own pair still asks for β = α")
         falls = "one point costs less" if diagonal == "true" else "all classes fall into one point"
-        return Verdict(False, f"S_same = {same:.2g} < 1/2: {falls}, with β = −α")
+        return Ruling(False, f"S_same = {same:.2g} < 1/2: {falls}, with β = −α")
     alone = "S_same > 1/2: only collapsed classes, 2α apart, reach the bound"
     return _collapse_alone(t, n, dim, diagonal, alone)
 
@@ -82,15 +82,15 @@ def _check_setting(model: NoiseModel, n: int, dim: int, diagonal: str) -> None:
     check_terms("triplet", 0.0, diagonal)
 
 
-def _collapse_alone(t: int, n: int, dim: int, diagonal: str, why: str) -> Verdict:
+def _collapse_alone(t: int, n: int, dim: int, diagonal: str, why: str) -> Ruling:
     """Whether only collapsed classes reach the bound: they need room, others need dim >= n - 1."""
     if dim < t - 1:
         why = f"{t} classes cannot be equidistant in R^{dim}: the bound is not met"
-        return Verdict(None, why)
+        return Ruling(None, why)
     if diagonal != "independent" and dim >= n - 1:
         why = "collapse is optimal, but equal distances inside classes (dim >= n - 1) are as good"
-        return Verdict(False, why)
-    return Verdict(True, why)
+        return Ruling(False, why)
+    return Ruling(True, why)
 
 
 def triplet_bound(

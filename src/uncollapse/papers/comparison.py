@@ -15,7 +15,7 @@ from uncollapse._base.arrays import Array
 from uncollapse._base.files import write_csv, write_text
 from uncollapse._base.table import Table
 from uncollapse.metrics import over_seeds
-from uncollapse.papers.items import Made, Page, Request
+from uncollapse.papers.items import ItemPage, Made, Request
 from uncollapse.papers.plane import save
 from uncollapse.papers.study import Trained, about
 
@@ -107,7 +107,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Claim:
+class Finding:
     """A claim of a paper that is not a score, what we found, and whether the two agree."""
 
     what: str
@@ -122,10 +122,10 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Scorecard:
     """Scores and claims; `decimals` are those of our scores.
 
-    >>> comparison = Comparison([Score("a", "R@1", 40.0, [39.0, 41.0]),
+    >>> comparison = Scorecard([Score("a", "R@1", 40.0, [39.0, 41.0]),
     ...                          Score("b", "R@1", 60.0, [50.0, 52.0], than="a")])
     >>> comparison.direction(comparison.scores[1])
     'yes (2 of 2 seeds)'
@@ -134,7 +134,7 @@ class Comparison:
     """
 
     scores: Sequence[Score] = ()
-    claims: Sequence[Claim] = ()
+    claims: Sequence[Finding] = ()
     decimals: int = 1
 
     def direction(self, score: Score) -> str:
@@ -253,7 +253,7 @@ def before_table(scores: Sequence[Score], title: str = "") -> Table:
 def publish(
     request: Request,
     title: str,
-    comparison: Comparison,
+    comparison: Scorecard,
     trained: Sequence[Trained] = (),
     *,
     notes: Sequence[str] = (),
@@ -272,7 +272,7 @@ def publish(
     every = dict.fromkeys([*(note for study in trained for note in study.notes), *notes])
     picture = "" if figure is None else f"{stem.name}.png"
     tables = [*comparison.tables(), *more]
-    page = Page(title, tables, about(trained, request), [*every], picture)
+    page = ItemPage(title, tables, about(trained, request), [*every], picture)
     files = [Path(f"{stem}.md"), Path(f"{stem}.csv")]
     write_text(files[0], page.markdown())
     header = ["what", "metric", "paper", "ours", "std", "reproduced", "by seed", BEFORE]

@@ -26,7 +26,7 @@ RECORDED = Path(__file__).with_name("recorded.csv")
 
 
 @dataclass(frozen=True)
-class Page:
+class ItemPage:
     """Tables under a title; `about` says how they were made, `notes` what differs.
 
     `picture` is the name of a file beside the page, shown on it.
@@ -59,7 +59,7 @@ class Made:
     """
 
     files: Sequence[Path]
-    pages: Sequence[Page] = ()
+    pages: Sequence[ItemPage] = ()
     private: Sequence[Path] = ()
 
 
@@ -189,7 +189,7 @@ def write_made(request: Request, made: Made, seconds: float) -> None:
 
 
 def write_claims(
-    request: Request, page: Page, header: Sequence[str], rows: Sequence[Sequence[object]]
+    request: Request, page: ItemPage, header: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> list[Path]:
     """Claims that need no training: a page and a CSV, under the item's name."""
     files = [request.out / f"{request.item}.md", request.out / f"{request.item}.csv"]

@@ -13,8 +13,8 @@ from uncollapse.charts import Axes, Chart, Entry, Scale
 from uncollapse.charts.marks import Group, Line, Mark, Place, Points, Polyline, Rect, Text
 from uncollapse.distances import pairwise_distances
 
-# Told apart with every common colour vision. Markers differ as well.
-COLOURS = ("s0", "s1", "s2", "s3")
+# Told apart with every common color vision. Markers differ as well.
+COLORS = ("s0", "s1", "s2", "s3")
 MARKERS = ("circle", "square", "triangle", "diamond")
 DASHED, DOTTED = (6.0, 4.0), (2.0, 3.0)
 _SCALE = 2.5  # pixels of a unit in a PNG
@@ -34,12 +34,12 @@ def axes_around(clouds: Sequence[Array], width: float, pad: float = 0.08) -> Axe
 def panel(axes: Axes, title: str, description: str, marks: Sequence[Mark]) -> Chart:
     """What is drawn on a plane, in a frame."""
     width, height = axes.x.end, axes.y.start
-    frame = Rect(0.5, 0.5, width - 1, height - 1, colour="line")
+    frame = Rect(0.5, 0.5, width - 1, height - 1, color="line")
     return Chart(title, description, (axes.inside(*marks), frame), width, height)
 
 
 def class_points(axes: Axes, x: Array, ids: Array, *, star: bool = False) -> list[Mark]:
-    """One colour and one marker for each class; stars for where they go."""
+    """One color and one marker for each class; stars for where they go."""
     marks: list[Mark] = []
     for c in np.unique(ids).tolist():
         places = tuple(axes.at(*point) for point in x[ids == c].tolist())
@@ -60,8 +60,8 @@ def class_entries(names: Sequence[str], star: str = "") -> list[Entry]:
 
 def _look(c: int, places: tuple[Place, ...], edge: str = "none", *, star: bool = False) -> Points:
     if star:
-        return Points(places, "star", COLOURS[c], 1.5, edge="ink")
-    return Points(places, MARKERS[c], COLOURS[c], 1.4, edge=edge)
+        return Points(places, "star", COLORS[c], 1.5, edge="ink")
+    return Points(places, MARKERS[c], COLORS[c], 1.4, edge=edge)
 
 
 def arrows(axes: Axes, x: Array, z: Array, ids: Array) -> list[Mark]:
@@ -76,9 +76,9 @@ def arrows(axes: Axes, x: Array, z: Array, ids: Array) -> list[Mark]:
         unit = (end - start) / long
         begin, tip = (start + _SHRINK[0] * unit).tolist(), (end - _SHRINK[1] * unit).tolist()
         far = length[k] >= 0.999 * length.max()
-        colour, width, opacity = ("ink", 2.0, 1.0) if far else (COLOURS[ids[k]], 1.0, 0.6)
+        color, width, opacity = ("ink", 2.0, 1.0) if far else (COLORS[ids[k]], 1.0, 0.6)
         marks.append(
-            Line((begin[0], begin[1]), (tip[0], tip[1]), colour, width, (), opacity, arrow=True)
+            Line((begin[0], begin[1]), (tip[0], tip[1]), color, width, (), opacity, arrow=True)
         )
     return marks
 
@@ -94,15 +94,15 @@ def edge(points: Array, alpha: float = 0.0) -> Array:
     return np.vstack(_arcs(points, alpha))
 
 
-def boundary(axes: Axes, points: Array, colour: str, alpha: float = 0.0) -> list[Mark]:
+def boundary(axes: Axes, points: Array, color: str, alpha: float = 0.0) -> list[Mark]:
     """Dashed edge of where a point z of another class may be: HNM (5) for all x, y of the class."""
     unit = axes.x.end / (axes.x.high - axes.x.low)
     discs = tuple(
-        Points((axes.at(*point),), "circle", colour, radius * unit / 3)
+        Points((axes.at(*point),), "circle", color, radius * unit / 3)
         for point, radius in zip(points.tolist(), _radii(points, alpha).tolist(), strict=True)
     )
     lines = [
-        Polyline(tuple(axes.at(*point) for point in arc.tolist()), colour, 1.4, DASHED)
+        Polyline(tuple(axes.at(*point) for point in arc.tolist()), color, 1.4, DASHED)
         for arc in _arcs(points, alpha)
     ]
     return [Group(discs, opacity=0.07), *lines]

@@ -82,7 +82,7 @@ def embedded(picture: Image.Image) -> dict[str, object]:
 
 # Queries and their nearest neighbours as one picture, right and wrong marked: EPS Fig. 4.
 
-# Frames differ by colour, by their line (whole or broken) and by the mark in the corner.
+# Frames differ by color, by their line (whole or broken) and by the mark in the corner.
 _RIGHT, _WRONG, _PLAIN, _CLEAR = "#11834f", "#c0261c", "#8a93a3", (0, 0, 0, 0)
 _CELL, _FRAME, _GAP, _AFTER_QUERY, _BADGE = 72, 3, 6, 14, 20
 
@@ -127,15 +127,15 @@ def _framed(sample: object, mark: bool | None) -> Image.Image:
     if mark is None:
         draw.rectangle((2, 2, side - 3, side - 3), outline=_PLAIN, width=1)
         return tile
-    colour = _RIGHT if mark else _WRONG
-    draw.rectangle((0, 0, side - 1, side - 1), outline=colour, width=_FRAME)
+    color = _RIGHT if mark else _WRONG
+    draw.rectangle((0, 0, side - 1, side - 1), outline=color, width=_FRAME)
     if not mark:  # a broken line: gaps cut out of the frame
         for start in range(6, side - 6, 12):
             for edge in (0, side - _FRAME):
                 draw.rectangle((start, edge, start + 4, edge + _FRAME - 1), fill=_CLEAR)
                 draw.rectangle((edge, start, edge + _FRAME - 1, start + 4), fill=_CLEAR)
     at = side - _BADGE
-    draw.rectangle((at, at, side - 1, side - 1), fill=colour)
+    draw.rectangle((at, at, side - 1, side - 1), fill=color)
     strokes = [[(at + 5, at + 5), (at + 14, at + 14)], [(at + 14, at + 5), (at + 5, at + 14)]]
     if mark:  # a tick, no cross
         strokes = [[(at + 4, at + 10), (at + 8, at + 14), (at + 15, at + 5)]]

@@ -57,7 +57,7 @@ def sweep_report(folder: str | Path) -> list[Path]:
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class ChartedRun:
     """A run in a chart: where it stands, and its row; `group` tells runs at the same x apart."""
 
     x: float
@@ -71,7 +71,7 @@ class Facet:
 
     label: str
     fixed: str
-    points: Sequence[Point]
+    points: Sequence[ChartedRun]
 
     @property
     def places(self) -> list[float]:
@@ -134,11 +134,11 @@ class SweepView:
         # The trials of a search share no settings: all are drawn together.
         others = [axis for axis in self.axes if axis not in along and not self.searched]
         short = short_names(self.axes)
-        facets: dict[str, list[Point]] = {}
+        facets: dict[str, list[ChartedRun]] = {}
         for row in self.done:
             group = f"P = {row['batch.p']}" if along == _BATCH and "batch.p" in row else ""
             fixed = ", ".join(f"{short[axis]} {row[axis]}" for axis in others)
-            facets.setdefault(fixed, []).append(Point(float(x(row)), row, group))
+            facets.setdefault(fixed, []).append(ChartedRun(float(x(row)), row, group))
         return [
             Facet(label, fixed, points)
             for fixed, points in facets.items()
@@ -310,7 +310,7 @@ def _x_scale(values: Iterable[float], across: tuple[float, float]) -> Scale:
     return Scale(low - pad, high + pad, *across)
 
 
-def _markers(axes: Axes, points: Sequence[Point]) -> list[Points]:
+def _markers(axes: Axes, points: Sequence[ChartedRun]) -> list[Points]:
     """A marker for each run at its diameter."""
     looks, marks = _looks(points), []
     for point in points:
@@ -323,7 +323,7 @@ def _markers(axes: Axes, points: Sequence[Point]) -> list[Points]:
     return marks
 
 
-def _looks(points: Sequence[Point]) -> dict[str, tuple[str, str]]:
+def _looks(points: Sequence[ChartedRun]) -> dict[str, tuple[str, str]]:
     """Marker and colour of each group; a red cross for runs that collapsed, if there are any."""
     groups = dict.fromkeys(point.group for point in points)
     looks = {name: (_KINDS[i % len(_KINDS)], f"s{i % SERIES}") for i, name in enumerate(groups)}

@@ -88,9 +88,9 @@ def test_runs_of_one_name_are_one_run_whichever_figure_asks(scale):
 
 
 def point(**changes):
-    values = dict.fromkeys(diameters.Point.__dataclass_fields__, 0.0)
+    values = dict.fromkeys(diameters.DiameterRow.__dataclass_fields__, 0.0)
     values |= {"run": "r", "p": 2, "k": 2, "batch": 4, "dim": 8, "seed": 0, "start": 1.0}
-    return diameters.Point(**(values | changes))
+    return diameters.DiameterRow(**(values | changes))
 
 
 def line(ends, axis="batch", **changes):

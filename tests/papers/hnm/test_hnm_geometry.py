@@ -19,7 +19,7 @@ from uncollapse.papers.hnm.claims import (
     separated_pair,
     twenty_points,
 )
-from uncollapse.papers.plane import COLOURS, edge, reach
+from uncollapse.papers.plane import COLORS, edge, reach
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +32,8 @@ def test_each_figure_is_a_picture_in_two_formats(name, tmp_path):
     assert sorted(p.name for p in made.files) == names[1:]
     picture = np.asarray(Image.open(tmp_path / f"{name}.png").convert("RGB")).astype(int)
     assert min(picture.shape[:2]) > 800
-    for colour in COLOURS[:2]:  # both classes are there
-        distance = np.abs(picture - np.array(ImageColor.getrgb(LIGHT[colour]))).max(axis=2)
+    for color in COLORS[:2]:  # both classes are there
+        distance = np.abs(picture - np.array(ImageColor.getrgb(LIGHT[color]))).max(axis=2)
         assert (distance < 3).sum() > 200
     assert "<svg" in (tmp_path / f"{name}.svg").read_text()[:600]
     if name == "fig4":

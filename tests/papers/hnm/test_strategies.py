@@ -11,7 +11,7 @@ from support.pages import rows_of
 from uncollapse.data import DataError
 from uncollapse.papers import get_item
 from uncollapse.papers.hnm import strategies
-from uncollapse.papers.hnm.strategies import STRATEGIES, STUDY, Result, below_start, table
+from uncollapse.papers.hnm.strategies import STRATEGIES, STUDY, StrategyRun, below_start, table
 from uncollapse.papers.items import Request
 
 ITEM = "market-strategies"
@@ -20,7 +20,7 @@ SCORES = ("R@1", "R@5", "R@10", "mAP", "mINP")
 
 def result(method, before, after, *, seed=0, end=1.0, verdict="healthy"):
     start, last = (dict.fromkeys(SCORES, value) for value in (before, after))
-    return Result(method, seed, start, last, 1.0, end, verdict, 0)
+    return StrategyRun(method, seed, start, last, 1.0, end, verdict, 0)
 
 
 def test_batch_hard_runs_with_and_without_a_guard_and_the_others_without(tmp_path):

@@ -11,9 +11,9 @@ from uncollapse._base.table import Table
 from uncollapse.charts import curves
 from uncollapse.data.registry import list_split
 from uncollapse.papers.comparison import (
-    Claim,
-    Comparison,
+    Finding,
     Score,
+    Scorecard,
     before_table,
     change,
     line,
@@ -58,14 +58,14 @@ def by_epoch(request: Request) -> Made:
         ours += f"at the end {change(plain[-1], easy[-1])}; "
         ours += f"at its best {change(plain.max(), easy.max())}"
         what = f"R@1 throughout training: {loss} → EPS + {loss}"
-        claims.append(Claim(what, "above from the first epochs on", ours, above == len(easy)))
+        claims.append(Finding(what, "above from the first epochs on", ours, above == len(easy)))
     ends = [
         Score(name, _LETTERS.title, None, by_seed[:, -1].tolist(), before=by_seed[:, 0].tolist())
         for name, by_seed in lines.items()
     ]
     title = "EPS Fig. 3a: R@1 by letter on unseen alphabets while training"
     more = [before_table(ends, "Before training and at the end")]
-    return _publish(request, title, "epoch", trained, epochs, lines, Comparison((), claims), more)
+    return _publish(request, title, "epoch", trained, epochs, lines, Scorecard((), claims), more)
 
 
 def _logged(run: Run) -> dict[int, float]:
@@ -92,7 +92,7 @@ def by_positives(request: Request) -> Made:
     ours = ", ".join(f"{k:g}: {value:.1f}" for k, value in zip(names, mean, strict=True))
     says = "R@1 rises with their number"
     rises = bool((np.diff(mean) > 0).all())
-    claim = Claim("more positives to choose from", says, ours, rises)
+    claim = Finding("more positives to choose from", says, ours, rises)
     return _publish(
         request,
         "EPS Fig. 3b: R@1 by letter against the number of positives in the batch",
@@ -100,7 +100,7 @@ def by_positives(request: Request) -> Made:
         trained,
         list(names),
         {f"{_EPS} (at 0: random positives)": by_seed},
-        Comparison(list(scores.values()), [claim]),
+        Scorecard(list(scores.values()), [claim]),
         notes=[TABLES["eps-fig3b"]["note"]],
     )
 
@@ -130,9 +130,9 @@ def by_share_trimmed(request: Request) -> Made:
         if loss == _RANDOM:
             says, holds = ("no improvement", gain < 1.0)
         what = f"{loss}: what trimming adds to R@1"
-        claims.append(Claim(what, says, f"{ours} ({gain:+.1f})", holds))
+        claims.append(Finding(what, says, f"{ours} ({gain:+.1f})", holds))
     title = "EPS Fig. 6: R@1 by letter with trimmed losses"
-    comparison = Comparison(list(scores.values()), claims)
+    comparison = Scorecard(list(scores.values()), claims)
     return _publish(request, title, "tuples trimmed (%)", trained, shares, lines, comparison)
 
 
@@ -148,7 +148,7 @@ def _publish(
     trained: Trained,
     x: Sequence[float],
     lines: Mapping[str, Array],
-    comparison: Comparison,
+    comparison: Scorecard,
     more: Sequence[Table] = (),
     notes: Sequence[str] = (),
 ) -> Made:

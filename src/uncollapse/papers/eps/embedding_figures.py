@@ -12,7 +12,7 @@ from torch import Tensor
 from uncollapse.charts import Chart, panels, scatter
 from uncollapse.charts.marks import Picture
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.papers.comparison import Claim, Comparison, before_table, change, publish, spread
+from uncollapse.papers.comparison import Finding, Scorecard, before_table, change, publish, spread
 from uncollapse.papers.eps.scores import (
     STUDIES,
     Column,
@@ -56,7 +56,7 @@ def digits(request: Request) -> Made:
         )
         what = f"{words}: NMI of clusters and digits, without EPS → with EPS"
         says = "clusters overlap → they are separate"
-        claims.append(Claim(what, says, change(without, with_eps), with_eps > without))
+        claims.append(Finding(what, says, change(without, with_eps), with_eps > without))
         scores = method_scores(trained, [recall])
         tables.append(before_table(scores, f"R@1 by digit, {words}"))
     figure = panels(
@@ -66,7 +66,7 @@ def digits(request: Request) -> Made:
         note=f"held-out images, seed {trained.seeds[0]}; {trained.setup.words}",
     )
     title = "EPS Fig. 2: the digits in the plane, trained by odd and even"
-    comparison = Comparison(claims=claims)
+    comparison = Scorecard(claims=claims)
     return publish(request, title, comparison, [trained], more=tables, figure=figure)
 
 
@@ -78,7 +78,7 @@ def nearest_cars(request: Request) -> Made:
         _shown(f"{method}: {words}", _sheet(embed_split(runs[0], "test", _TEST_CARS), request.seed))
         for method, runs in trained.runs.items()
     ]
-    claim = Claim(
+    claim = Finding(
         "neighbours of one query",
         "with EPS they show the car from one side",
         "see the picture: Cars196 has no labels for that",
@@ -89,7 +89,7 @@ def nearest_cars(request: Request) -> Made:
 
 
 def _car_page(
-    request: Request, title: str, trained: Trained, claim: Claim, figure: Chart, *, photos: bool
+    request: Request, title: str, trained: Trained, claim: Finding, figure: Chart, *, photos: bool
 ) -> Made:
     """The page of a figure without numbers in the paper; R@1 is that of the networks shown."""
     recall = Column("R@1", "test", k=1)
@@ -97,7 +97,7 @@ def _car_page(
     return publish(
         request,
         title,
-        Comparison(claims=[claim]),
+        Scorecard(claims=[claim]),
         [trained],
         more=[scores],
         figure=figure,
@@ -144,7 +144,7 @@ def tsne_of_cars(request: Request) -> Made:
         columns=2,
         note=f"seed {trained.seeds[0]}; {trained.setup.words}",
     )
-    claim = Claim(
+    claim = Finding(
         f"variance inside the {len(chosen)} classes (%), without EPS → with EPS, seed "
         f"{trained.seeds[0]}",
         "narrow clusters → more diverse classes",

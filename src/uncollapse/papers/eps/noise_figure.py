@@ -23,7 +23,7 @@ from uncollapse.noise import (
     smallest_m,
 )
 from uncollapse.papers import plane
-from uncollapse.papers.items import Made, Page, Request, write_claims
+from uncollapse.papers.items import ItemPage, Made, Request, write_claims
 
 LEVELS = (0.65, 0.8, 0.95)
 # Starts and steps of the minimisation; samples per class.
@@ -74,10 +74,10 @@ def _map(title: str, note: str, best: Minimum) -> Chart:
         places, counts = _groups(torch.from_numpy(z[best.labels.numpy() == c]))
         for (x, y), count in zip((axes.at(*point) for point in places), counts, strict=True):
             size = 1.0 + 0.1 * min(int(count), 10)
-            kind, colour = plane.MARKERS[c], plane.COLOURS[c]
-            marks.append(Points(((x, y),), kind, colour, size, 0.85, edge="card"))
+            kind, color = plane.MARKERS[c], plane.COLORS[c]
+            marks.append(Points(((x, y),), kind, color, size, 0.85, edge="card"))
             if count > 1:
-                marks.append(Text(x + 6, y - 5, f"×{count}", 11, colour, halo=True))
+                marks.append(Text(x + 6, y - 5, f"×{count}", 11, color, halo=True))
     return replace(plane.panel(axes, title, "the places of the samples", marks), note=note)
 
 
@@ -189,5 +189,5 @@ def claims(request: Request) -> Made:
     """What the paper says, what is true, and the computed evidence."""
     rows = [astuple(row) for row in check_claims_eps()]
     table = Table(_HEADING, rows, verdict=2)
-    files = write_claims(request, Page("", [table]), _HEADING, rows)
-    return Made(files, [Page("EPS §3, §4 and appendices A and B", [table])])
+    files = write_claims(request, ItemPage("", [table]), _HEADING, rows)
+    return Made(files, [ItemPage("EPS §3, §4 and appendices A and B", [table])])

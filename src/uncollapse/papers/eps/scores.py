@@ -12,7 +12,7 @@ from torch import Tensor
 from uncollapse._base.files import read_json, read_toml, write_json
 from uncollapse.data import LabelledImages
 from uncollapse.metrics import compare_seeds, evaluate_rows
-from uncollapse.papers.comparison import Claim, Score, spread
+from uncollapse.papers.comparison import Finding, Score, spread
 from uncollapse.papers.study import Cells, Trained, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
 from uncollapse.training.assemble import load_eval_data
@@ -157,7 +157,7 @@ def method_scores(
     return scores
 
 
-def gain_claim(what: str, paper: str, easy: Sequence[float], plain: Sequence[float]) -> Claim:
+def gain_claim(what: str, paper: str, easy: Sequence[float], plain: Sequence[float]) -> Finding:
     """`easy` above `plain`, pair by pair; not judged where so few pairs cannot be significant.
 
     >>> gain_claim("EPS", "significant", [3.0, 4.0], [1.0, 1.0]).ours
@@ -165,14 +165,14 @@ def gain_claim(what: str, paper: str, easy: Sequence[float], plain: Sequence[flo
     """
     what = f"{what}: gain in R@1"
     if len(easy) < 2:
-        return Claim(what, paper, "one seed only", None)
+        return Finding(what, paper, "one seed only", None)
     result = compare_seeds(easy, plain)
     least = 2.0 ** (1 - len(easy))  # what so many pairs can give at all
     few = f"; {len(easy)} pairs cannot give less than {least:.2g}" if least > _LEVEL else ""
     means = f"{spread(plain)[0]:.1f} → {spread(easy)[0]:.1f} ({result.difference:+.1f})"
     ours = f"{means}, p = {result.p_value:.2g} ({result.test}{few})"
     holds = None if few else result.p_value < _LEVEL and result.difference > 0
-    return Claim(what, paper, ours, holds)
+    return Finding(what, paper, ours, holds)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.data import DataError, describe
-from uncollapse.papers.comparison import Claim, Comparison, Score, before_table, publish, spread
+from uncollapse.papers.comparison import Finding, Score, Scorecard, before_table, publish, spread
 from uncollapse.papers.eps.scores import (
     STUDIES,
     TABLES,
@@ -40,7 +40,7 @@ def make(request: Request) -> Made:
         trained = STUDIES[part["study"]].train(request, some_methods(*paper))
         shown = [column for group in part["columns"] for column in columns(**group)]
         title = ", ".join([table["title"], *([part["heading"]] if "heading" in part else [])])
-        comparison = Comparison(method_scores(trained, shown, paper))
+        comparison = Scorecard(method_scores(trained, shown, paper))
         made.append(publish(request, title, comparison, [trained], file=part.get("file", "")))
     return _together(made)
 
@@ -58,7 +58,7 @@ def _together(made: Sequence[Made]) -> Made:
 def table5(request: Request) -> Made:
     """How far Recall@1 spreads over seeds, and whether EPS's gain is beyond it."""
     scores: list[Score] = []
-    claims: list[Claim] = []
+    claims: list[Finding] = []
     shown: list[Score] = []
     notes, trained = [], []
     missing = DataError("no study")
@@ -88,7 +88,7 @@ def table5(request: Request) -> Made:
     return publish(
         request,
         "EPS Table 5: spread of R@1 over seeds",
-        Comparison(scores, claims, decimals=2),
+        Scorecard(scores, claims, decimals=2),
         trained,
         notes=notes,
         more=[before_table(shown, "R@1 before training and at the end")],
@@ -137,7 +137,7 @@ def _make_dataset(dataset: Mapping[str, Any], request: Request) -> Made:
     return publish(
         request,
         f"Coarse to fine, beyond the paper. {dataset['title']}",
-        Comparison(scores, claims),
+        Scorecard(scores, claims),
         [trained],
         notes=[_NOTE],
         file=f"{request.item}-{study.name.removeprefix('coarse-')}",

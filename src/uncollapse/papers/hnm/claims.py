@@ -22,7 +22,7 @@ from uncollapse.geometry import (
     nearest_separated,
     separation,
 )
-from uncollapse.papers.items import Made, Page, Request, write_claims
+from uncollapse.papers.items import ItemPage, Made, Request, write_claims
 
 # The points HNM draws, and the examples and counterexamples on which its claims are checked.
 
@@ -224,7 +224,7 @@ def make(request: Request) -> Made:
         group = by_example.setdefault(f"{example.title}, α = {example.alpha:g}", [])
         group.append([claim.status, *start[2:], *sides])
     notes = [*random_draws(request.seed), _LEGEND]
-    page = Page(_TITLE, [Table(_HEADINGS, cells)], notes=notes)
+    page = ItemPage(_TITLE, [Table(_HEADINGS, cells)], notes=notes)
     # To show: one small table per example, so that it can be read in a narrow terminal.
     heading = ("verdict", *_HEADINGS[2:-1])
     small = [Table(heading, group, title, verdict=0) for title, group in by_example.items()]

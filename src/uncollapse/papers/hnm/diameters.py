@@ -17,7 +17,7 @@ from uncollapse._base.table import Table
 from uncollapse.charts import Axes, Chart, Entry, Scale, panels
 from uncollapse.charts.marks import Line, Mark, Points, Rect, hatch
 from uncollapse.geometry import diameter_lower_bound
-from uncollapse.papers.comparison import Claim, Comparison, publish, spread
+from uncollapse.papers.comparison import Finding, Scorecard, publish, spread
 from uncollapse.papers.items import Made, Request
 from uncollapse.papers.study import Cells, Sections, Setup, Trained, read_studies
 from uncollapse.sweep import is_collapsed
@@ -59,7 +59,7 @@ def grid_cells(setup: Setup, axis: str, margin: float) -> Cells:
 
 
 @dataclass(frozen=True)
-class Point:
+class DiameterRow:
     """A trained network.
 
     `start` and `end` are the diameters of the embedded evaluation images before and after training.
@@ -125,7 +125,7 @@ class Point:
         return {**texts, "collapsed": self.collapsed}
 
 
-def measure(run: Run) -> Point:
+def measure(run: Run) -> DiameterRow:
     """The figures of a finished run before and after training, as they were measured.
 
     Raises `NotMeasuredError` for a run that has not ended or has no plain triplet loss.
@@ -139,7 +139,7 @@ def measure(run: Run) -> Point:
     uniform = config.batch.sampler == "uniform"
     p, k = (None, None) if uniform else (config.batch.p, config.batch.k)
     split = next(iter(config.data.eval_splits), "")
-    return Point(
+    return DiameterRow(
         run=run.path.name,
         p=p,
         k=k,
@@ -186,14 +186,14 @@ class Panel:
     axis: str
     heading: str
     short: str
-    points: Sequence[Point]
+    points: Sequence[DiameterRow]
 
     @property
     def values(self) -> list[int]:
         """The batch sizes or dimensions, ascending."""
         return sorted({getattr(p, self.axis) for p in self.points})
 
-    def at(self, value: int) -> list[Point]:
+    def at(self, value: int) -> list[DiameterRow]:
         """The runs with this batch size or dimension."""
         return [p for p in self.points if getattr(p, self.axis) == value]
 
@@ -217,7 +217,7 @@ def make(request: Request) -> Made:
     return publish(
         request,
         title,
-        Comparison(claims=claims),
+        Scorecard(claims=claims),
         trained,
         notes=[*filter(None, notes), FIGURES["rules"]],
         more=[_cell_table(panel) for panel in shown],
@@ -267,7 +267,7 @@ def _heading(panel: dict[str, Any], grid: Setup) -> str:
 def _cell_table(panel: Panel) -> Table:
     """One row per batch shape and dimension: means over its runs."""
 
-    def cell(p: Point) -> tuple[int, int, int]:
+    def cell(p: DiameterRow) -> tuple[int, int, int]:
         return p.batch, p.p or 0, p.dim
 
     rows = []
@@ -296,7 +296,7 @@ def _cell_table(panel: Panel) -> Table:
     return Table([*heading, "drift", "R@1, %", "mAP, %"], rows, title)
 
 
-def _change(runs: Sequence[Point], score: str) -> str:
+def _change(runs: Sequence[DiameterRow], score: str) -> str:
     """From the untrained network to the trained one; `-` if nothing was evaluated."""
     start, end = _mean(runs, f"{score}_start"), _mean(runs, score)
     if not math.isfinite(end):
@@ -304,7 +304,7 @@ def _change(runs: Sequence[Point], score: str) -> str:
     return f"{100 * start:.1f} → {100 * end:.1f}" if math.isfinite(start) else f"{100 * end:.1f}"
 
 
-def _states(runs: Sequence[Point]) -> str:
+def _states(runs: Sequence[DiameterRow]) -> str:
     """What (17) with the hardest triplet was in the runs of a cell; vacuous where not above 0."""
     states = [
         "vacuous" if not run.bound > 0.0 else "held" if run.end >= run.bound else "violated"
@@ -316,7 +316,7 @@ def _states(runs: Sequence[Point]) -> str:
     return ", ".join(f"{state} {n} of {len(runs)}" for state, n in counts.items() if n)
 
 
-def _mean(runs: Sequence[Point], name: str) -> float:
+def _mean(runs: Sequence[DiameterRow], name: str) -> float:
     return float(sum(getattr(run, name) for run in runs) / len(runs))
 
 
@@ -326,7 +326,7 @@ _LEVEL = 0.05
 _EXACT = 8  # runs; 40,320 orders
 
 
-def claims_of(panel: Panel) -> list[Claim]:
+def claims_of(panel: Panel) -> list[Finding]:
     """The paper's claims about one panel."""
     axis, what = AXES[panel.axis], f"{panel.short}: the diameter"
     return [
@@ -337,15 +337,15 @@ def claims_of(panel: Panel) -> list[Claim]:
     ]
 
 
-def bound_claim(what: str, points: Sequence[Point], bound: str) -> Claim:
+def bound_claim(what: str, points: Sequence[DiameterRow], bound: str) -> Finding:
     """Whether the diameter stayed above HNM (17) wherever that is above 0."""
     telling = [(p.end, getattr(p, bound)) for p in points if getattr(p, bound) > 0.0]
     held = sum(end >= least for end, least in telling)
     ours = f"held in {held} of {len(telling)} runs; vacuous in {len(points) - len(telling)}"
-    return Claim(what, "appears to hold", ours, held == len(telling) if telling else None)
+    return Finding(what, "appears to hold", ours, held == len(telling) if telling else None)
 
 
-def margin_claims(shown: Sequence[Panel]) -> list[Claim]:
+def margin_claims(shown: Sequence[Panel]) -> list[Finding]:
     """HNM appendix C, between a panel with a small margin and one with a larger."""
     low, high = shown
     by_cell = {(p.batch, p.p, p.dim, p.seed): p.end for p in low.points}
@@ -354,7 +354,7 @@ def margin_claims(shown: Sequence[Panel]) -> list[Claim]:
     larger = sum(b > a for a, b in known)
     p_value = scipy.stats.binomtest(larger, len(known), alternative="greater").pvalue
     ours = f"in {larger} of {len(known)} pairs of runs ({_p(p_value)}, sign test)"
-    return [Claim("larger margin, larger diameter", "yes", ours, bool(p_value < _LEVEL))]
+    return [Finding("larger margin, larger diameter", "yes", ours, bool(p_value < _LEVEL))]
 
 
 def threshold(panel: Panel) -> int | None:
@@ -362,22 +362,22 @@ def threshold(panel: Panel) -> int | None:
     return next((value for value in panel.values if _half_collapsed(panel.at(value))), None)
 
 
-def threshold_claims(shown: Sequence[Panel]) -> list[Claim]:
+def threshold_claims(shown: Sequence[Panel]) -> list[Finding]:
     """Appendix C: a "collapse threshold around N = 128 independent of α"."""
     first, second = (threshold(panel) for panel in shown)
     words = [f"N = {n}" if n else "none" for n in (first, second)]
     ours = f"half the runs collapse from {words[0]} (smaller margin), {words[1]} (larger)"
     same = first == second if first or second else None
     what, says = "batch size at which collapse begins", "around N = 128 for both margins"
-    return [Claim(what, says, ours, same)]
+    return [Finding(what, says, ours, same)]
 
 
-def outlier_claims(shown: Sequence[Panel]) -> list[Claim]:
+def outlier_claims(shown: Sequence[Panel]) -> list[Finding]:
     """Appendix E: "a few outliers for d > 256", put down to memory warnings."""
     wide = [p for p in shown[1].points if p.dim > 256]
     fell = sum(p.collapsed for p in wide)
     ours = f"{fell} of {len(wide)} runs" if wide else "no such dimension at this scale"
-    return [Claim("collapse at d > 256", "a few, blamed on memory", ours, None)]
+    return [Finding("collapse at d > 256", "a few, blamed on memory", ours, None)]
 
 
 # What the paper says of a figure beyond what it says of every panel.
@@ -385,17 +385,17 @@ _MORE_CLAIMS = {"threshold": threshold_claims, "margin": margin_claims, "outlier
 
 
 def _trend(
-    what: str, says: str, points: Sequence[Point], axis: str, value: str, sign: float
-) -> Claim:
+    what: str, says: str, points: Sequence[DiameterRow], axis: str, value: str, sign: float
+) -> Finding:
     correlation = _spearman(points, axis, value)
     if correlation is None:
-        return Claim(what, says, "one value only", None)
+        return Finding(what, says, "one value only", None)
     rho, p_value = correlation
     ours = f"ρ = {rho:+.2f} over {len(points)} runs ({_p(p_value)})"
-    return Claim(what, says, ours, sign * rho > 0 and p_value < _LEVEL)
+    return Finding(what, says, ours, sign * rho > 0 and p_value < _LEVEL)
 
 
-def _spearman(points: Sequence[Point], axis: str, value: str) -> tuple[float, float] | None:
+def _spearman(points: Sequence[DiameterRow], axis: str, value: str) -> tuple[float, float] | None:
     """Spearman's ρ and its two-sided p; None where one side has one value only, or one unknown.
 
     Of few runs p is by all orders they could have had: scipy's is of a large sample, and three
@@ -413,11 +413,11 @@ def _spearman(points: Sequence[Point], axis: str, value: str) -> tuple[float, fl
     return float(result.statistic), float(reached.mean())
 
 
-def _collapse(panel: Panel) -> Claim:
+def _collapse(panel: Panel) -> Finding:
     values, axis = panel.values, AXES[panel.axis]
     what, says = f"{panel.short}: collapse", axis["risky"]
     if len(values) < 2:
-        return Claim(what, says, "one value only", None)
+        return Finding(what, says, "one value only", None)
     half = len(values) // 2
     below, above = (
         [p.collapsed for value in part for p in panel.at(value)]
@@ -430,10 +430,10 @@ def _collapse(panel: Panel) -> Claim:
         f"{sum(below)} of {len(below)} runs with {name} < {middle:g}, "
         f"{sum(above)} of {len(above)} with {name} ≥ {middle:g} ({_p(p_value)})"
     )
-    return Claim(what, says, ours, p_value < _LEVEL)
+    return Finding(what, says, ours, p_value < _LEVEL)
 
 
-def _half_collapsed(points: Sequence[Point]) -> bool:
+def _half_collapsed(points: Sequence[DiameterRow]) -> bool:
     return 2 * sum(p.collapsed for p in points) >= len(points)
 
 
@@ -503,7 +503,7 @@ def beyond(panel: Panel) -> str:
     )
 
 
-def _places(some: Sequence[Point], panel: Panel) -> str:
+def _places(some: Sequence[DiameterRow], panel: Panel) -> str:
     """` (N = 4, 16)`: the values of the axis where some of the runs are; empty of all runs."""
     if len(some) == len(panel.points):
         return ""
@@ -532,7 +532,7 @@ def _diameters(panel: Panel) -> Chart:
     lines: list[Mark] = [axes.across(0.0, "line", ())]
     for look in _MEANS:
         means = [_mean(panel.at(value), look["value"]) for value in panel.values]
-        lines.append(axes.line(panel.values, means, look["colour"], dash=look["dash"], width=1.6))
+        lines.append(axes.line(panel.values, means, look["color"], dash=look["dash"], width=1.6))
     ends = [p.end for p in panel.points]
     marks = _marks(axes, panel, "diameter of the embedded images", ends, axes.inside(*lines))
     fell = sum(p.collapsed for p in panel.points)
@@ -593,18 +593,18 @@ def _regions(axes: Axes, panel: Panel) -> list[Mark]:
 
 def _legend(fell: set[bool]) -> list[Entry]:
     kinds = {False: "a run", True: "a run that collapsed"}
-    green, red = (Rect(0, 0, 30, 14, colour, 0.1) for colour in ("s2", "s1"))
+    green, red = (Rect(0, 0, 30, 14, color, 0.1) for color in ("s2", "s1"))
     return [
         *(Entry(kinds[k], (Points(((15, 7),), *_LOOKS[k]),)) for k in kinds if k in fell),
-        *(Entry(m["name"], (_sample(m["colour"], 1.6, m["dash"]),)) for m in _MEANS),
+        *(Entry(m["name"], (_sample(m["color"], 1.6, m["dash"]),)) for m in _MEANS),
         Entry("1 %: collapsed below (0.01 % stands for less)", (_sample("s1", 1.3, (2, 3)),)),
         Entry("no run collapsed", (green,)),
         Entry("half or more collapsed", (red, hatch(0, 0, 30, 14, "s1", gap=5))),
     ]
 
 
-def _sample(colour: str, width: float, dash: Sequence[float]) -> Line:
-    return Line((1, 7), (29, 7), colour, width, dash)
+def _sample(color: str, width: float, dash: Sequence[float]) -> Line:
+    return Line((1, 7), (29, 7), color, width, dash)
 
 
 def _edges(at: Sequence[int]) -> list[float]:

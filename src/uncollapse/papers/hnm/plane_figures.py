@@ -27,7 +27,7 @@ from uncollapse.papers.hnm.claims import (
     separated_pair,
     twenty_points,
 )
-from uncollapse.papers.items import Made, Page, Request
+from uncollapse.papers.items import ItemPage, Made, Request
 
 _STEPS = 50  # of gradient descent, as in the paper
 
@@ -41,7 +41,7 @@ def triplet(request: Request) -> Made:
     own = x[ids == 0]
     axes = plane.axes_around([x, plane.reach(own)], 500.0)
     drawn = [
-        *plane.boundary(axes, own, plane.COLOURS[0]),
+        *plane.boundary(axes, own, plane.COLORS[0]),
         *_drawn_triplet(axes, x, ids, rows, [plane.edge(own)]),
     ]
     caption = (
@@ -112,13 +112,13 @@ def descent(request: Request) -> Made:
         "triplet-separated boundary of each class."
     )
     title = "HNM Fig. 4: gradient descent beside the nearest separated points"
-    return Made(_save(request, title, drawn, caption, "moved"), [Page("", notes=notes)])
+    return Made(_save(request, title, drawn, caption, "moved"), [ItemPage("", notes=notes)])
 
 
 def _moves(axes: Axes, title: str, x: Array, z: Array, ids: Array) -> Chart:
     """Points, the stars they go to, and the boundary of each class there."""
     marks = [
-        *(mark for c in (0, 1) for mark in plane.boundary(axes, z[ids == c], plane.COLOURS[c])),
+        *(mark for c in (0, 1) for mark in plane.boundary(axes, z[ids == c], plane.COLORS[c])),
         *plane.arrows(axes, x, z, ids),
         *plane.class_points(axes, x, ids),
         *plane.class_points(axes, z, ids, star=True),
@@ -146,7 +146,7 @@ def isometric_error(request: Request) -> Made:
         plane.segment(axes, x, *pair),
         plane.segment(axes, z, *pair, plane.DOTTED),
         *(
-            Line(axes.at(*start), axes.at(*end), plane.COLOURS[c], opacity=0.6)
+            Line(axes.at(*start), axes.at(*end), plane.COLORS[c], opacity=0.6)
             for start, end, c in zip(x, z, ids, strict=True)
         ),
         *plane.class_points(axes, x, ids),

@@ -13,7 +13,7 @@ import numpy as np
 
 from uncollapse._base.table import Table
 from uncollapse.charts import Series, curves
-from uncollapse.papers.comparison import Claim, Comparison, line, publish, spread, with_std
+from uncollapse.papers.comparison import Finding, Scorecard, line, publish, spread, with_std
 from uncollapse.papers.hnm.diameters import FIGURES, STUDIES
 from uncollapse.papers.items import Made, Request
 from uncollapse.sweep import is_collapsed
@@ -26,7 +26,7 @@ _LEAST = 1e-4  # a diameter may be 0, which a logarithm does not show
 
 
 @dataclass(frozen=True)
-class Result:
+class StrategyRun:
     """A run: its scores before and after training, in per cent, and what happened to its scale."""
 
     method: str
@@ -66,7 +66,7 @@ def make(request: Request) -> Made:
     batch = trained.setup.config["batch"]
     hard = [result for result in results if result.method == "batch-hard"]
     fell = sum(result.collapsed for result in hard)
-    claim = Claim(
+    claim = Finding(
         f"batch-hard at N = {batch['p'] * batch['k']}",
         "collapses at large batches",
         f"{fell} of {len(hard)} runs below 1 % of the first diameter",
@@ -84,7 +84,7 @@ def make(request: Request) -> Made:
     return publish(
         request,
         title,
-        Comparison(claims=[claim]),
+        Scorecard(claims=[claim]),
         [trained],
         notes=[below_start(results), _ITEM["rules"]],
         more=[table(results)],
@@ -93,7 +93,7 @@ def make(request: Request) -> Made:
     )
 
 
-def _read(method: str, run: Run) -> Result:
+def _read(method: str, run: Run) -> StrategyRun:
     measures = run.measures()
     if measures.after is None:
         raise NotMeasuredError(run.path, "measures after training")
@@ -108,10 +108,10 @@ def _read(method: str, run: Run) -> Result:
     first, last = (moment.health for moment in moments)
     rescues = sum("Rolled back" in str(entry.get("event", "")) for entry in run.metrics())
     ends = first.diameter, last.diameter
-    return Result(method, run.config.seed, before, after, *ends, last.verdict, rescues)
+    return StrategyRun(method, run.config.seed, before, after, *ends, last.verdict, rescues)
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[StrategyRun]) -> Table:
     """Means over seeds; the untrained network first, and the best mAP in bold."""
     methods = list(dict.fromkeys(result.method for result in results))
     by_method = {name: [r for r in results if r.method == name] for name in methods}
@@ -138,7 +138,7 @@ def _means(moments: Sequence[Mapping[str, float]]) -> list[str]:
     return [text.replace("nan", "-") for text in texts]
 
 
-def below_start(results: Sequence[Result]) -> str:
+def below_start(results: Sequence[StrategyRun]) -> str:
     """Which runs ended below the network they began with."""
     lost = [result for result in results if result.after["mAP"] < result.before["mAP"]]
     if not lost:
