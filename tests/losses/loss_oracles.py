@@ -184,7 +184,7 @@ MINERS = st.sampled_from(
     [
         None,
         *(Miner(*words) for words in (("easy", "hard"), ("easy", "all"), ("all", "all"))),
-        *(Miner(*words) for words in (("hard", "hard"), ("inside", "semihard"))),
+        Miner("hard", "hard"),
         *(Miner(word, "multi_similarity") for word in ("multi_similarity", "easy", "all")),
     ]
 )

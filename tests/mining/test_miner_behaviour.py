@@ -52,6 +52,7 @@ def test_the_same_generator_gives_the_same_triplets():
         assert all(map(torch.equal, first, second)), words
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_the_triplets():
     x, y = points(300, 32, 30)
     threads = torch.get_num_threads()

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from uncollapse._base.extras import without_kernels
@@ -245,6 +245,7 @@ def test_triplets_are_those_of_a_float64_loop(positives, negatives, batch):
 
 @pytest.mark.parametrize("elsewhere", [without_kernels, device_path, large_classes])
 @pytest.mark.parametrize("positives", POSITIVES)
+@settings(max_examples=10)
 @given(batch=batches(), negatives=st.sampled_from(NEGATIVES))
 def test_elsewhere_the_triplets_are_those_of_the_loop_too(elsewhere, positives, negatives, batch):
     with elsewhere():
@@ -286,6 +287,7 @@ FILTERED = pytest.mark.parametrize("rules", FILTERS, ids=repr)
 
 @FILTERED
 @pytest.mark.parametrize("positives", POSITIVES)
+@settings(max_examples=10)
 @given(batch=batches(), negatives=st.sampled_from(NEGATIVES))
 def test_a_filter_of_false_negatives_is_that_of_a_float64_loop(positives, negatives, rules, batch):
     assert_as_oracle(batch, positives, negatives, false_negatives=rules)
