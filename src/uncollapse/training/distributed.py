@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -120,6 +120,9 @@ def join(device: torch.device, timeout: float = 1800.0) -> Iterator[Ranks]:
         distributed.init_process_group(backend, timeout=timedelta(seconds=timeout))
     try:
         yield Ranks(distributed.get_rank(), distributed.get_world_size())
+        if made:  # a rank that leaves while another still talks to it aborts the other
+            with suppress(RuntimeError):  # which has been lost: its own process says so
+                distributed.barrier()
     finally:
         if made:
             distributed.destroy_process_group()
