@@ -39,93 +39,42 @@ KEPT = TESTS.parent / ".canonical"
 
 PLAIN = """
 seed = 0
-[data]
-name = "digits"
-[model]
-backbone = "mlp"
-dim = 4
-hidden = [16]
-[batch]
-p = 5
-k = 4
-[train]
-steps = 12
-log_every = 1
-evaluate_every = 6
-checkpoint_every = 6
+data = {name = "digits"}
+model = {backbone = "mlp", dim = 4, hidden = [16]}
+batch = {p = 5, k = 4}
+train = {steps = 12, log_every = 1, evaluate_every = 6, checkpoint_every = 6}
 """
 RANDOM_LABELS = """
 seed = 0
-[data]
-name = "arrays"
-root = "{home}/data"
-[model]
-backbone = "mlp"
-dim = 8
-hidden = [32]
-[batch]
-p = 6
-k = 4
-[loss]
-margin = 0.2
-[mining]
-positives = "hard"
-negatives = "hard"
-[optimizer]
-lr = 0.01
-[guard]
-action = "{action}"
-every = 4
-[train]
-steps = 60
-evaluate_every = 20
-checkpoint_every = 20
+data = {name = "arrays", root = "{home}/data"}
+model = {backbone = "mlp", dim = 8, hidden = [32]}
+batch = {p = 6, k = 4}
+loss = {margin = 0.2}
+mining = {positives = "hard", negatives = "hard"}
+optimizer = {lr = 0.01}
+guard = {action = "{action}", every = 4}
+train = {steps = 60, evaluate_every = 20, checkpoint_every = 20}
 """
 REID = """
-[data]
-name = "market1501"
-root = "{home}"
-size = 16
-[model]
-backbone = "conv2"
-dim = 8
-[batch]
-p = 4
-k = 3
-[train]
-steps = 4
-evaluate_every = 2
-log_every = 1
+data = {name = "market1501", root = "{home}", size = 16}
+model = {backbone = "conv2", dim = 8}
+batch = {p = 4, k = 3}
+train = {steps = 4, evaluate_every = 2, log_every = 1}
 """
 TEXTS = """
-[data]
-name = "texts"
-root = "{home}/requests.jsonl"
-[model]
-backbone = "text_models:letters"
-dim = 4
-[batch]
-p = 2
-k = 3
-[train]
-steps = 4
-evaluate_every = 4
-checkpoint_every = 2
+data = {name = "texts", root = "{home}/requests.jsonl"}
+model = {backbone = "text_models:letters", dim = 4}
+batch = {p = 2, k = 3}
+train = {steps = 4, evaluate_every = 4, checkpoint_every = 2}
 """
 SWEEP = """
 seeds = 2
-[base.data]
-name = "digits"
-[base.model]
-backbone = "mlp"
-hidden = [16]
-[base.batch]
-p = 4
-k = 3
-[base.evaluate]
-max_samples = 100
-[base.train]
-steps = 2
+[base]
+data = {name = "digits"}
+model = {backbone = "mlp", hidden = [16]}
+batch = {p = 4, k = 3}
+evaluate = {max_samples = 100}
+train = {steps = 2}
 [[grid]]
 model.dim = [4, 8]
 """
@@ -180,20 +129,7 @@ def _make(name: str, home: Path) -> None:
             return
         if name == "half":
             patch.setattr(Session, "advance", _interrupted_after_step_6(Session.advance))
-        config = {
-            "plain": PLAIN,
-            "half": PLAIN,
-            "collapsed": RANDOM_LABELS.replace("{action}", "warn"),
-            "rescued": RANDOM_LABELS.replace("{action}", "rescue"),
-            "reid": REID,
-            "texts": TEXTS,
-        }[name]
-        write_data = {
-            "collapsed": _write_random_labels,
-            "rescued": _write_random_labels,
-            "reid": paint_market,
-            "texts": write_texts,
-        }.get(name)
+        config, write_data = TRAINED[name]
         if write_data is not None:
             write_data(home)
         words = ["train", f"{home}/run.toml", "--out", f"{home}/run", "--trust"]
@@ -263,3 +199,13 @@ def paint_market(home: Path) -> Path:
         paint("gallery", 0, 1 + shot % 3, 100 + shot)
         paint("gallery", -1, 1 + shot % 3, 200 + shot)
     return base
+
+
+TRAINED = {
+    "plain": (PLAIN, None),
+    "half": (PLAIN, None),
+    "collapsed": (RANDOM_LABELS.replace("{action}", "warn"), _write_random_labels),
+    "rescued": (RANDOM_LABELS.replace("{action}", "rescue"), _write_random_labels),
+    "reid": (REID, paint_market),
+    "texts": (TEXTS, write_texts),
+}

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import distributed, nn
 
+from support.configs import STATEFUL, merged, small_config
 from support.errors import refused
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
@@ -268,18 +269,12 @@ def test_what_ranks_settle_together():
 
 
 RUN = {
-    "seed": 3,
-    "data": {"name": "digits"},
-    "model": {"backbone": "mlp", "dim": 4, "hidden": [16], "normalize": True},
     "batch": {"p": 9, "k": 4},
-    "mining": {"positives": "random", "negatives": "distance"},
-    "loss": {"name": "margin", "beta_per": "class"},
-    "optimizer": {"name": "sgd", "lr": 0.02, "clip": 1.0},
     "guard": {"every": 4},
     "evaluate": {"max_samples": 200, "batch": 64, "clustering": True},
     "train": {"steps": 14, "log_every": 1, "evaluate_every": 7, "checkpoint_every": 4},
 }
-CONFIG = parse_config(RUN)
+CONFIG = small_config(3, **merged(STATEFUL, RUN | {"optimizer": {"name": "sgd", "lr": 0.02}}))
 
 
 def _trained(ranks, out, config=CONFIG, at=0, event=None):
@@ -350,17 +345,17 @@ def test_a_rank_that_dies_ends_the_others_with_advice_and_costs_nothing_saved(tw
 
 
 def _rescued(ranks, out):
-    values = {k: v for k, v in RUN.items() if k not in ("loss", "mining")}
-    values["model"] = RUN["model"] | {"normalize": False}
-    values["mining"] = {"positives": "hard", "negatives": "hard"}
-    values["loss"] = {"margin": 0.0}
-    values["optimizer"] = {"name": "adam", "lr": 0.03}
-    values["guard"] = {"action": "rescue", "every": 5}
-    values["train"] = {"steps": 60, "evaluate_every": 60, "checkpoint_every": 10}
+    changes = {
+        "mining": {"positives": "hard", "negatives": "hard"},
+        "loss": {"margin": 0.0},
+        "optimizer": {"name": "adam", "lr": 0.03},
+        "guard": {"action": "rescue", "every": 5},
+        "train": {"steps": 60, "evaluate_every": 60, "checkpoint_every": 10},
+    }
     kept = []
     advance = Session.advance
     Session.advance = lambda self: (kept.append(self), advance(self))[1]
-    train(parse_config(values), out)  # every tenth step the ranks compare their weights
+    train(small_config(3, **RUN | changes), out)  # every tenth step the ranks compare their weights
     return [str(event) for event in kept[0].guard.events]
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from support.configs import small_config
+from support.configs import STATEFUL, merged, small_config
 from support.errors import refused
 from support.runs import canonical, copy_of
 from uncollapse._base.lock import FolderOwner, InUseError
@@ -29,19 +29,10 @@ pytestmark = pytest.mark.slow
 
 
 def config(seed=3, **changes):
-    """Every part that has a state: random mining, a β per class, momentum, a schedule, clipping."""
-    schedule = {"name": "adam", "lr": 1e-2, "schedule": "cosine", "warmup": 5, "clip": 1.0}
-    base = {
-        "model": {"normalize": True},
-        "batch": {"p": 5, "k": 4},
-        "mining": {"positives": "random", "negatives": "distance"},
-        "loss": {"name": "margin", "beta_per": "class"},
-        "optimizer": schedule,
-        "evaluate": {"max_samples": 150},
-        "train": {"steps": 20, "log_every": 4, "evaluate_every": 8, "checkpoint_every": 3},
-    }
-    merged = {key: {**base.get(key, {}), **changes.get(key, {})} for key in {**base, **changes}}
-    return small_config(seed, **merged)
+    each = {"steps": 20, "log_every": 4, "evaluate_every": 8, "checkpoint_every": 3}
+    settings = {"batch": {"p": 5, "k": 4}, "evaluate": {"max_samples": 150}, "train": each}
+    base = merged(STATEFUL, {**settings, "optimizer": {"name": "adam", "lr": 1e-2}})
+    return small_config(seed, **merged(base, changes))
 
 
 def outcome(run: Run):
