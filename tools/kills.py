@@ -152,7 +152,9 @@ def _read_one_cache(files: list[Path], folder: Path) -> None:
     source = FileSource([ImageRef(path) for path in files], Decoding((6, 6)))
     truth = int(source.read(torch.arange(len(source))).sum())
     answers, start = hostile.FORK.SimpleQueue(), hostile.FORK.Barrier(2)
-    children = [hostile.FORK.Process(target=_read, args=(source, folder, start, answers)) for _ in range(2)]
+    children = [
+        hostile.FORK.Process(target=_read, args=(source, folder, start, answers)) for _ in range(2)
+    ]
     for child in children:
         child.start()
     for child in children:

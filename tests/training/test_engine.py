@@ -15,11 +15,11 @@ from rich.console import Console
 
 from support.configs import STATEFUL, merged, small_config
 from support.errors import refused
-from support.runs import canonical, copy_of
+from support.runs import copy_of
 from uncollapse._base.lock import FolderOwner, InUseError
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
-from uncollapse.training import Run, TrainingError, load_config, train
+from uncollapse.training import Run, TrainingError, train
 from uncollapse.training.checkpoint import CheckpointError
 from uncollapse.training.evaluation import Evaluated
 from uncollapse.training.log import Log
@@ -140,21 +140,12 @@ def test_a_finished_run_is_neither_overwritten_nor_made_again_nor_changed(tmp_pa
     assert train(run.config, run.path, resume=True).finished
 
 
-def test_an_interrupted_run_ends_as_the_whole_one(tmp_path):
-    run = Run(copy_of("half", tmp_path) / "run")
-    assert run.summary["status"] == "interrupted"
-    train(load_config(canonical("plain") / "run.toml"), run.path, resume=True)
-    assert outcome(run) == outcome(Run(canonical("plain") / "run"))
-
-
 @pytest.mark.parametrize(
     "loss",
     [
         {"name": "margin", "beta_per": "sample", "trim": 0.8},
-        {"name": "triplet", "scale_free": "hardest-negative", "memory": {"size": 60}},
-        {"name": "triplet", "regularizer": {"name": "coding-rate"}, "identity": {}},
+        {"scale_free": "hardest-negative", "memory": {"size": 60}, "identity": {}},
         {"name": "sup-con", "regularizer": {"name": "sigreg", "weight": 0.02}},
-        {"name": "proxy-nca", "trim": 0.5, "trim_on": "positives"},
     ],
 )
 def test_losses_of_every_kind_train_from_a_config(loss, tmp_path):

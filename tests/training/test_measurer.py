@@ -1,7 +1,6 @@
 """A run is measured once, by definitions that are written down; training does not notice."""
 
 import itertools
-import os
 import shutil
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from support.configs import small_config
+from support.runs import canonical, copy_of
 from uncollapse.data import LabelledImages, TensorSource
 from uncollapse.geometry import diameter, hard_mined_loss
 from uncollapse.health import measure, mode_drift
@@ -94,7 +94,7 @@ def test_the_scores_are_those_that_were_logged(run):
         assert {f"test/{k}": v for k, v in moment.splits["test"].scores.items()} == line
 
 
-def test_training_does_not_notice_that_it_is_measured(run, tmp_path, monkeypatch):
+def test_training_does_not_notice_that_it_is_measured(tmp_path):
     bare = config(model={"backbone": "mlp"}, data={"eval_splits": []})
     measured = train(bare, tmp_path / "measured")
     session = Session(bare, load_eval_data(bare, "train"))
@@ -124,28 +124,19 @@ def test_measuring_leaves_network_loss_and_random_state_alone(run):
         assert torch.equal(settled.state_dict()[name], value)
 
 
-def test_a_resumed_run_is_not_measured_twice_and_gives_the_same_files(run, tmp_path, monkeypatch):
-    advance = Session.advance
-
-    def interrupted(self):
-        values = advance(self)
-        if self.step == 2:
-            os.kill(os.getpid(), 2)
-        return values
-
-    monkeypatch.setattr(Session, "advance", interrupted)
-    half = train(config(), tmp_path / "run")
+def test_a_resumed_run_is_not_measured_twice_and_gives_the_same_files(tmp_path, monkeypatch):
+    plain = Run.open(canonical("plain") / "run")
+    half = Run.open(copy_of("half", tmp_path) / "run")
     assert half.measures().after is None
-    monkeypatch.setattr(Session, "advance", advance)
     first = (half.path / "embeddings-before.safetensors").stat().st_mtime_ns
-    whole = train(config(), tmp_path / "run", resume=True)
+    whole = train(plain.config, half.path, resume=True)
     assert (half.path / "embeddings-before.safetensors").stat().st_mtime_ns == first
-    assert files(whole) == files(run)
+    assert files(whole) == files(plain)
     # Killed after it was measured, before it could say so: it ends without measuring again.
     whole.summary_file.unlink()
     monkeypatch.setattr(measurer.Measurer, "_moment", None)
-    assert train(config(), tmp_path / "run", resume=True).finished
-    assert files(whole) == files(run)
+    assert train(plain.config, whole.path, resume=True).finished
+    assert files(whole) == files(plain)
 
 
 def test_an_old_run_is_measured_afterwards_or_at_its_end_the_same(run, tmp_path):
