@@ -17,6 +17,7 @@ import io
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -24,9 +25,9 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
-from PIL import Image
 
 import uncollapse
+from support.small_copies import write_market
 from sweep_helpers import InlineEngine
 from uncollapse.cli import app
 from uncollapse.cli import sweep as sweep_command
@@ -84,7 +85,6 @@ SENTENCES = {
     "cards": [f"{HOSTILE} {words}" for words in ("freeze my card", "block it", "a new card")],
     "weather": ["will it rain", "is it cold today", "how warm is it"],
 }
-MARKET = {"train": "bounding_box_train", "query": "query", "gallery": "bounding_box_test"}
 
 
 @cache
@@ -128,7 +128,8 @@ def _make(name: str, home: Path) -> None:
             _command(home, SWEEP, ["sweep", f"{home}/run.toml", "--out", f"{home}/sweep"])
             return
         if name == "half":
-            patch.setattr(Session, "advance", _interrupted_after_step_6(Session.advance))
+            interrupted = disturbed(6, lambda _: signal.raise_signal(signal.SIGINT))
+            patch.setattr(Session, "advance", interrupted)
         config, write_data = TRAINED[name]
         if write_data is not None:
             write_data(home)
@@ -144,14 +145,15 @@ def _command(home: Path, config: str, words: list[str], code: int = 0) -> None:
     assert ended == code, output.getvalue()
 
 
-def _interrupted_after_step_6(advance):
-    def interrupted(session):
-        values = advance(session)
-        if session.step == 6:
-            signal.raise_signal(signal.SIGINT)
-        return values
+def disturbed(step: int, event: Callable[[dict], object]) -> Callable[[Session], dict]:
+    """`Session.advance` with an event after that step, which may give other values."""
+    advance = Session.advance
 
-    return interrupted
+    def then(session):
+        values = advance(session)
+        return (event(values) or values) if session.step == step else values
+
+    return then
 
 
 def _write_random_labels(home: Path) -> None:
@@ -177,28 +179,10 @@ def write_texts(home: Path) -> Path:
 
 def paint_market(home: Path) -> Path:
     """Market-1501 in small: 6 people to train on, 5 to search for, distractors and junk."""
-    rng = np.random.default_rng(0)
-    base = home / "market1501"
-
-    def paint(split, person, camera, shot):
-        pixels = rng.normal(40 + 35 * (person % 6), 30, (32, 16, 3)).clip(0, 255).astype(np.uint8)
-        name = f"{person:04d}" if person >= 0 else "-1"
-        path = base / MARKET[split] / f"{name}_c{camera}s1_{shot:06d}_00.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path)
-
-    for person in range(1, 7):
-        for shot in range(4):
-            paint("train", person, 1 + shot % 3, shot)
-    for person in range(11, 16):
-        for camera in (1, 2, 3):
-            paint("query", person, camera, 0)
-            paint("gallery", person, camera, 1)
-            paint("gallery", person, camera, 2)
-    for shot in range(8):
-        paint("gallery", 0, 1 + shot % 3, 100 + shot)
-        paint("gallery", -1, 1 + shot % 3, 200 + shot)
-    return base
+    train = [(person, 1 + shot % 3) for person in range(1, 7) for shot in range(4)]
+    people = [(person, camera) for person in range(11, 16) for camera in (1, 2, 3)]
+    others = [(person, 1 + shot % 3) for shot in range(8) for person in (0, -1)]
+    return write_market(home / "market1501", train, people, people * 2 + others)
 
 
 TRAINED = {

@@ -272,7 +272,7 @@ def test_the_sampler_is_the_one_asked_for():
 @pytest.mark.parametrize(
     ("batch", "key", "data"),
     [
-        ({"p": 2, "k": 7}, "batch.k", DATA),
+        ({"p": 2, "k": 8}, "batch.k", DATA),
         ({"p": 4, "k": 2}, "batch.p", DATA),
         ({"sampler": "uniform", "size": 16}, "batch.size", DATA),
         ({"p": 10**30, "k": 10**30}, "batch.p", DATA),
@@ -303,9 +303,12 @@ def test_the_losss_own_parameters_have_a_rate_and_no_weight_decay():
     assert {id(p) for p in groups[0]["params"]} == {id(p) for p in parts[0].parameters()}
 
 
-def test_the_rate_warms_up_and_falls_along_a_cosine():
+def test_the_rate_warms_up_and_falls_along_a_cosine_or_by_steps():
     values = {"schedule": "cosine", "warmup": 10}
     config = parse_config({"optimizer": values, "train": {"steps": 110}})
     rates = [assemble.learning_rate(config, step) for step in (0, 9, 10, 60, 110, 200)]
     middle = 0.5 * (1 + math.cos(math.pi / 2))
     assert rates == pytest.approx([0.1, 1.0, 1.0, middle, 0.0, 0.0], abs=1e-12)
+    config = parse_config({"optimizer": {"schedule": "step", "decay_every": 2}})
+    rates = [assemble.learning_rate(config, step) for step in range(5)]
+    assert rates == pytest.approx([1.0, 1.0, 0.1, 0.1, 0.01])

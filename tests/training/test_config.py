@@ -42,11 +42,6 @@ def test_a_config_survives_the_way_to_toml_and_back(values, tmp_path):
     assert parse_config(with_new_names(config.to_values())) == config
 
 
-def test_a_loss_without_a_name_is_the_triplet_loss():
-    assert parse_config({"loss": {"margin": 0.5}}).loss == LOSSES["triplet"](margin=0.5)
-    assert parse_config({}).loss == LOSSES["triplet"]()
-
-
 def test_the_keys_of_mining_are_those_of_the_miner():
     miner = inspect.signature(Miner).parameters
     assert MiningConfig.model_fields.keys() == miner.keys() - {"generator"}
@@ -78,29 +73,9 @@ def test_a_dotted_key_has_a_value_and_none_where_only_another_loss_has_it():
     assert [config.value(key) for key in keys] == [0, "digits", 0.1, None, None]
 
 
-def test_another_root_leaves_the_other_keys_alone():
-    config = parse_config({"data": {"name": "digits"}})
-    assert config.with_root(None) is config
-    moved = config.with_root("elsewhere")
-    assert (moved.data.root, moved.data.name) == ("elsewhere", "digits")
-
-
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1", "mps"])
 def test_a_config_may_name_a_device_that_this_machine_has_not(device):
     assert parse_config({"train": {"device": device}}).train.device == device
-
-
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [(b"seed = = 3", "not TOML .*line 1"), (b"\xff\xfe", "not UTF-8")],
-)
-def test_broken_files_are_named(tmp_path, content, error):
-    file = tmp_path / "run.toml"
-    file.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"run\.toml is damaged: {error}"):
-        load_config(file)
-    with pytest.raises(FileNotFoundError):
-        load_config(tmp_path / "none.toml")
 
 
 def test_overrides_are_read_as_toml_and_else_as_text():

@@ -15,6 +15,7 @@ from torch import distributed, nn
 
 from support.configs import STATEFUL, merged, small_config
 from support.errors import refused
+from support.runs import disturbed
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.data import LabelledImages, TensorSource
@@ -268,20 +269,13 @@ CONFIG = small_config(3, **merged(STATEFUL, RUN | {"optimizer": {"name": "sgd", 
 
 def _trained(ranks, out, config=CONFIG, at=0, event=None):
     """Train; on the last rank something happens after step `at`."""
-    advance = Session.advance
-
-    def disturbed(self):
-        values = advance(self)
-        if self.step == at and ranks.rank == ranks.size - 1:
-            event()
-        return values
-
-    Session.advance = disturbed
+    if ranks.rank == ranks.size - 1:
+        Session.advance = disturbed(at, event)
     run = train(config, out, resume=True)
     return run.summary.get("status"), run.summary.get("step")
 
 
-def _please_stop():
+def _please_stop(_):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -325,7 +319,7 @@ def test_ranks_stop_together_and_other_numbers_of_ranks_go_on(alone, tmp_path):
 
 def test_a_rank_that_dies_ends_the_others_with_advice_and_costs_nothing_saved(two, tmp_path):
     out = tmp_path / "run"
-    first, last = forked(2, _trained, out, CONFIG, 10, lambda: os._exit(9))
+    first, last = forked(2, _trained, out, CONFIG, 10, lambda _: os._exit(9))
     assert last is None
     assert isinstance(first, LostRankError)
     assert "step 8 is saved: go on with the same command and --resume" in str(first)

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from support.configs import STATEFUL, merged, small_config
 from support.errors import refused
-from support.runs import copy_of
-from uncollapse._base.lock import FolderOwner, InUseError
+from support.runs import copy_of, disturbed
+from uncollapse._base.lock import InUseError
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.training import Run, TrainingError, train
@@ -50,18 +50,7 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def at_step(monkeypatch):
     """`at_step(n, event)`: something happens after step n, in this process."""
-
-    def arrange(step, event):
-        advance = Session.advance
-
-        def disturbed(self):
-            values = advance(self)
-            return (event(values) or values) if self.step == step else values
-
-        monkeypatch.setattr(Session, "advance", disturbed)
-        return lambda: monkeypatch.setattr(Session, "advance", advance)
-
-    return arrange
+    return lambda *event: monkeypatch.setattr(Session, "advance", disturbed(*event))
 
 
 def test_the_run_directory_holds_what_others_read(whole):
@@ -102,11 +91,11 @@ def test_reading_ahead_in_workers_changes_nothing(whole, tmp_path):
     assert outcome(train(config(data={"workers": 1}), tmp_path / "ahead")) == outcome(whole)
 
 
-def test_a_request_to_stop_saves_and_resumes_exactly(whole, tmp_path, at_step):
-    undo = at_step(10, lambda _: os.kill(os.getpid(), signal.SIGINT))
+def test_a_request_to_stop_saves_and_resumes_exactly(whole, tmp_path, at_step, monkeypatch):
+    at_step(10, lambda _: os.kill(os.getpid(), signal.SIGINT))
     run = train(config(), tmp_path / "run")
     assert (run.summary["status"], run.summary["step"]) == ("interrupted", 10)
-    undo()
+    monkeypatch.undo()
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
     assert outcome(train(config(), run.path, resume=True, console=console)) == outcome(whole)
@@ -191,14 +180,6 @@ def test_a_run_begins_only_in_a_new_or_empty_folder(tmp_path):
     assert train(config(train={"steps": 1}), tmp_path / "empty").finished
     with pytest.raises(OSError, match=r"me\.jpg"):
         train(config(), tmp_path / "photos" / "me.jpg" / "run")
-
-
-def test_a_folder_that_another_process_writes_is_refused(tmp_path):
-    with FolderOwner(tmp_path / "run"):
-        for resume in (False, True):
-            with pytest.raises(InUseError, match="is being written by process"):
-                train(config(train={"steps": 1}), tmp_path / "run", resume=resume)
-        assert [p.name for p in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 def test_a_process_that_lost_its_folder_writes_no_checkpoint(tmp_path, at_step):

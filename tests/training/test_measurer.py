@@ -69,7 +69,7 @@ def test_before_is_the_first_network_with_the_mean_statistics_of_its_first_batch
     assert measures.bound() == measures.before.diameter - 2 * hardest
 
 
-def test_after_is_the_trained_network_judged_beside_its_start(run):
+def test_after_is_the_trained_network_judged_beside_its_start_and_as_logged(run):
     test = load_eval_data(run.config, "test")
     with torch.no_grad():
         expected = run.load_model()(test[:][0])
@@ -84,18 +84,15 @@ def test_after_is_the_trained_network_judged_beside_its_start(run):
     assert health.relative_diameter == again.relative_diameter
     assert health.verdict == again.verdict
     assert health.modes_per_class
-
-
-def test_the_scores_are_those_that_were_logged(run):
     lines = [line for line in run.metrics() if "test/recall@1" in line]
-    measures = run.measures()
     for moment, line in ((measures.before, lines[0]), (measures.after, lines[-1])):
         assert line.pop("step") == moment.step
         assert {f"test/{k}": v for k, v in moment.splits["test"].scores.items()} == line
 
 
 def test_training_does_not_notice_that_it_is_measured(tmp_path):
-    bare = config(model={"backbone": "mlp"}, data={"eval_splits": []})
+    random = {"positives": "random", "negatives": "random"}
+    bare = config(mining=random, data={"eval_splits": []})
     measured = train(bare, tmp_path / "measured")
     session = Session(bare, load_eval_data(bare, "train"))
     for _ in range(4):
@@ -107,18 +104,10 @@ def test_training_does_not_notice_that_it_is_measured(tmp_path):
     assert next(iter(measured.measures().splits)) == "train"  # it stands in for the others
 
 
-def test_measuring_leaves_network_loss_and_random_state_alone(run):
-    data = load_eval_data(run.config, "train")
-    session = Session(config(mining={"positives": "random", "negatives": "random"}), data)
-    before = {k: v.clone() for k, v in session.model.state_dict().items()}
-    mined, random = session.loss.miner.generator.get_state(), torch.get_rng_state()
-    settled_copy(session.model, session.loss, session.config, data)
-    assert all(torch.equal(v, session.model.state_dict()[k]) for k, v in before.items())
-    assert torch.equal(session.loss.miner.generator.get_state(), mined)
-    assert torch.equal(torch.get_rng_state(), random)
-    assert session.model.training
+def test_frozen_batch_norm_keeps_its_statistics():
     frozen = config(model={"backbone": "mnist-cnn", "hidden": None, "freeze_bn": True})
-    model = build_model(frozen, data.shape).train()  # frozen batch norm keeps its statistics
+    data = load_eval_data(frozen, "train")
+    model = build_model(frozen, data.shape).train()
     settled, _ = settled_copy(model, build_loss(frozen, data), frozen, data)
     for name, value in model.state_dict().items():
         assert torch.equal(settled.state_dict()[name], value)

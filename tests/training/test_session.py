@@ -11,13 +11,11 @@ import torch
 from support.configs import small_config
 from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource, load
-from uncollapse.health import Guard, drift
+from uncollapse.health import drift
 from uncollapse.health.race import Race
-from uncollapse.losses import CrossBatchMemory, IdentityLoss, TripletLoss
+from uncollapse.losses import IdentityLoss
 from uncollapse.losses.memory import memories
-from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
-from uncollapse.training.assemble import learning_rate
 from uncollapse.training.distributed import Ranks
 from uncollapse.training.session import Session, SessionTrial, batches_from, held_out
 
@@ -31,6 +29,7 @@ RESCUED = {
     "train": {"steps": 12, "log_every": 2},
 }
 MEMORY = {"memory": {"size": 50}}
+RACING_MEMORY = {"memory": {"size": 100}}
 LOSSES = {
     "plain": {},
     "classifier": {"identity": {"label_smoothing": 0.1}},
@@ -112,16 +111,6 @@ def test_a_restored_session_goes_on_exactly(loss):
         assert torch.equal(memory.memory, other.memory)
 
 
-def test_the_learning_rate_of_network_and_loss_follow_the_schedule():
-    optimizer = {"lr": 0.1, "loss_lr": 0.5, "schedule": "step", "decay_every": 2}
-    run = session(loss={"name": "margin", "learn_beta": True}, mining={}, optimizer=optimizer)
-    for step in range(4):
-        run.advance()
-        factor = learning_rate(run.config, step)
-        rates = [group["lr"] for group in run.optimizer.param_groups]
-        assert rates == pytest.approx([0.1 * factor, 0.5 * factor])
-
-
 def test_gradients_are_clipped():
     def norm(run):
         return float(torch.cat([p.grad.flatten() for p in run.model.parameters()]).norm())
@@ -200,26 +189,6 @@ def test_the_monitor_knows_how_many_rows_are_mined_over(changes, rows):
     assert session(**{**RESCUED, **changes}).guard.monitor.settings.mined_over == rows
 
 
-def test_a_race_begins_every_strategy_with_the_memory_of_the_copy():
-    torch.manual_seed(0)
-    model = torch.nn.Linear(6, 3)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    loss = CrossBatchMemory(TripletLoss(margin=0.2, miner=Miner("hard", "hard")), 64)
-    guard = Guard(model, optimizer, loss, action="rescue", snapshot_every=5)
-    labels, events = torch.arange(32) % 4, []
-    for step in range(60):  # labels that nothing can tell apart: it shrinks
-        z = model(torch.randn(32, 6))
-        value = loss(z, labels)
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        events = guard.after_step(z, labels, value, step)
-        if any(event.race is not None for event in events):
-            break
-    steps = max(score.steps for score in events[-1].race.last.values())
-    assert int(loss.calls) <= step + steps  # its own steps since the copy, and no other's
-
-
 # Races inside a run: its own batches and steps, rows held out of them, and the line in its log.
 
 
@@ -236,8 +205,8 @@ def racing(**changes):
 
 @pytest.fixture(scope="module")
 def rescued():
-    """A session that has just raced, the line it logged, and its state then."""
-    run = racing()
+    """A session with a memory that has just raced, the line it logged, and its state then."""
+    run = racing(loss=RACING_MEMORY)
     for _ in range(120):
         values = run.advance()
         if "race" in values:
@@ -256,13 +225,16 @@ def test_a_rescue_in_a_run_logs_its_race_and_takes_unseen_batches_again(rescued)
     assert run.guard.events[-1].race == race
     back = int(values["event"].split("Rolled back to step ")[1].split(";")[0])
     assert back < saved.step
-    assert saved.state["place"] == back + max(score.steps for score in race.scores)
+    steps = max(score.steps for score in race.scores)
+    assert saved.state["place"] == back + steps
+    (memory,) = memories(run.loss)
+    assert int(memory.calls) == back + steps  # its own steps since the copy, and no other's
 
 
 @pytest.mark.slow
 def test_a_run_saved_after_its_race_goes_on_as_it_would_have(rescued):
     run, _, saved = rescued
-    again = racing()
+    again = racing(loss=RACING_MEMORY)
     again.restore(saved)
     for _ in range(5):
         assert run.advance() == again.advance()
