@@ -133,4 +133,5 @@ def test_a_run_with_a_damaged_or_lost_file_is_resumed_not_believed(made, name, l
         assert "config.toml is damaged" in row["error"]
     else:
         assert {**row, "seconds": 0} == {**results.rows[0], "seconds": 0}
-        assert (log(victim.parent), victim.is_file()) == (before, True)
+        assert victim.is_file()
+        assert log(victim.parent) == before or name == "metrics.jsonl"  # what was cut is lost

@@ -67,9 +67,8 @@ ALL = list(itertools.product(POSITIVES, NEGATIVES))
 
 def forked(size, work, *args):
     """`work(ranks, *args)` on each of `size` ranks; what each gave, or the error it ended with."""
-    store = distributed.TCPStore(
-        "127.0.0.1", 0, is_master=True, wait_for_workers=False
-    )  # takes a free port
+    # Port 0: the store takes a free one.
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("fork")
     ends = []
     for rank in range(size):
@@ -363,8 +362,8 @@ def test_what_is_wrong_is_said_once(alone, tmp_path):
 
 
 def test_a_device_the_ranks_cannot_share_is_refused(monkeypatch):
-    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "1")):
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in place.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     with refused("train.device"), join(torch.device("mps")):
         pass
