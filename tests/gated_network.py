@@ -5,7 +5,10 @@ So a test kills a process at a known moment, however fast the machine is.
 
 import itertools
 import os
+import signal
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -70,13 +73,23 @@ class Gate:
     def let_go(self, arrival):
         (self.folder / f"{arrival}.go").touch()
 
-    def kill_one(self, wanted, kill, ended):
-        """Kill the first process for which `wanted(pid)`; let all others go, until `ended()`."""
-        killed = []
-        while (arrival := self.arrival(ended)) is not None:
-            if not killed and wanted(self.pid(arrival)):
-                kill(self.pid(arrival))
-                killed.append(self.pid(arrival))
-            else:
-                self.let_go(arrival)
-        return killed
+    @contextmanager
+    def killing(self, wanted):
+        """Meanwhile kill the first process for which `wanted(pid)`, and let all others go."""
+        ended, killed = threading.Event(), []
+
+        def answer():
+            while (arrival := self.arrival(ended.is_set)) is not None:
+                if not killed and wanted(self.pid(arrival)):
+                    killed.append(self.pid(arrival))
+                    os.kill(self.pid(arrival), signal.SIGKILL)
+                else:
+                    self.let_go(arrival)
+
+        helper = threading.Thread(target=answer)
+        helper.start()
+        try:
+            yield killed
+        finally:
+            ended.set()
+            helper.join()

@@ -18,13 +18,11 @@ import torch
 from safetensors.torch import load_file
 
 from deadly_network import DEATH
+from support.configs import STATEFUL, merged, small_config
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
-from uncollapse.data.cache import cached
-from uncollapse.data.images import Decoding, FileSource
-from uncollapse.data.listing import ImageRef
 from uncollapse.sweep import grid
-from uncollapse.training import Config, Run, checkpoint, parse_config, train
+from uncollapse.training import Config, Run, checkpoint, train
 from uncollapse.training.log import Log
 from uncollapse.training.manifest import Manifest
 from uncollapse.training.measurer import Measurer
@@ -51,22 +49,19 @@ def tiny_config(folder: Path, *, steps: int = 24, seed: int = 0, backbone: str =
         data.mkdir(parents=True)
         rng = np.random.default_rng(0)
         labels = np.repeat(np.arange(4), 20)
+        centres = rng.integers(40, 215, (4, 1, 2, 3))
         for split in ("train", "test"):
-            points = rng.normal(size=(4, 6))[labels] + rng.normal(size=(80, 6))
-            np.savez(data / f"{split}.npz", features=points.astype(np.float32), labels=labels)
-    # Every part that has a state: random mining, a β per class, momentum, a schedule, clipping.
-    values = {
-        "seed": seed,
+            images = centres[labels] + rng.integers(-40, 40, (80, 1, 2, 3))
+            np.savez(data / f"{split}.npz", images=images.astype(np.uint8), labels=labels)
+    each = {"log_every": 1, "evaluate_every": 12, "checkpoint_every": 4}
+    settings = {
         "data": {"name": "arrays", "root": str(data)},
-        "model": {"backbone": backbone, "dim": 4, "hidden": [16], "normalize": True},
+        "model": {"backbone": backbone},
         "batch": {"p": 4, "k": 5},
-        "mining": {"positives": "random", "negatives": "distance"},
-        "loss": {"name": "margin", "beta_per": "class"},
-        "optimizer": {"schedule": "cosine", "warmup": 5, "clip": 1.0},
-        "evaluate": {"ks": [1]},
-        "train": {"steps": steps, "log_every": 1, "evaluate_every": 12, "checkpoint_every": 4},
+        "evaluate": {"ks": [1], "max_samples": None},
+        "train": {"steps": steps, **each},
     }
-    return parse_config(values)
+    return small_config(seed, **merged(STATEFUL, settings))
 
 
 def outcome(path: Path) -> tuple[dict[str, bytes], bytes]:
@@ -143,29 +138,6 @@ def meet_in_a_sweep(folder: Path) -> None:
     words = ["sweep", str(file), "--out", str(out), "--jobs", "1"]
     _one_wins([words, words], (grid, "make_plan"), out)
     assert (out / "results.csv").read_text().count("finished") == 2
-
-
-def meet_in_a_cache(files: list[Path], folder: Path) -> None:
-    """Two processes build one image cache: one does, both read what decoding gives."""
-    source = FileSource([ImageRef(path) for path in files], Decoding((6, 6)))
-    truth = int(source.read(torch.arange(len(source))).sum())
-    answers, start = FORK.SimpleQueue(), FORK.Barrier(2)
-    children = [FORK.Process(target=_read, args=(source, folder, start, answers)) for _ in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()
-    totals, built = zip(answers.get(), answers.get(), strict=True)
-    assert totals == (truth, truth)
-    assert sum(built) == 1
-    assert sorted(p.suffix for p in folder.iterdir()) == [".bin", ".json"]
-
-
-def _read(source: FileSource, folder: Path, start, answers) -> None:
-    built: list[int] = []
-    start.wait()
-    images = cached(source, "x", folder=folder, progress=lambda done, total: built.append(done))
-    answers.put((int(images.source.read(torch.arange(len(source))).sum()), len(built)))
 
 
 def _one_wins(commands: list[list[str]], work: tuple[object, str], out: Path) -> None:

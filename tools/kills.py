@@ -15,10 +15,14 @@ import threading
 import time
 from pathlib import Path
 
+import torch
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import hostile_processes as hostile
+from uncollapse.data.cache import cached
+from uncollapse.data.images import Decoding, FileSource
+from uncollapse.data.listing import ImageRef
 from uncollapse.sweep import Job, run_jobs
 from uncollapse.training import train
 
@@ -139,8 +143,33 @@ def meet_in_a_cache(count: int, folder: Path) -> int:
     for i, file in enumerate(files):
         Image.new("RGB", (64, 64), (i, 2 * i, 3 * i)).save(file)
     for turn in range(count):
-        hostile.meet_in_a_cache(files, folder / f"cache-{turn}")
+        _read_one_cache(files, folder / f"cache-{turn}")
     return count
+
+
+def _read_one_cache(files: list[Path], folder: Path) -> None:
+    """One of two processes builds the cache, both read what decoding gives."""
+    source = FileSource([ImageRef(path) for path in files], Decoding((6, 6)))
+    truth = int(source.read(torch.arange(len(source))).sum())
+    answers, start = hostile.FORK.SimpleQueue(), hostile.FORK.Barrier(2)
+    children = [
+        hostile.FORK.Process(target=_read, args=(source, folder, start, answers)) for _ in range(2)
+    ]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    totals, built = zip(answers.get(), answers.get(), strict=True)
+    assert totals == (truth, truth)
+    assert sum(built) == 1
+    assert sorted(p.suffix for p in folder.iterdir()) == [".bin", ".json"]
+
+
+def _read(source: FileSource, folder: Path, start, answers) -> None:
+    built: list[int] = []
+    start.wait()
+    images = cached(source, "x", folder=folder, progress=lambda done, total: built.append(done))
+    answers.put((int(images.source.read(torch.arange(len(source))).sum()), len(built)))
 
 
 def _at_work(out: Path) -> list[str]:

@@ -155,6 +155,7 @@ def test_short_rows_are_filled_where_that_is_asked_for(tmp_path):
         (files.read_csv, b"", "it is empty"),
         (files.read_csv, b"a,b\n\xff,2\n", "not UTF-8 text"),
         (files.read_toml, b"a = 1\nb = = 2\n", "not TOML .*line 2, column 5"),
+        (files.read_toml, b"\xff\xfe", "not UTF-8"),
     ],
 )
 def test_a_damaged_file_is_named_with_the_place(tmp_path, reader, content, message):

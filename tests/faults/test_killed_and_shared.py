@@ -3,7 +3,6 @@
 import sys
 
 import pytest
-from PIL import Image
 
 import hostile_processes as hostile
 from uncollapse.training import train
@@ -67,10 +66,3 @@ def test_of_two_processes_in_one_folder_one_says_why_it_does_not_train(tmp_path,
 @pytest.mark.night
 def test_of_two_processes_in_one_sweep_one_says_why_it_does_not_begin(tmp_path):
     hostile.meet_in_a_sweep(tmp_path)
-
-
-def test_two_processes_share_one_image_cache(tmp_path):
-    files = [tmp_path / f"{i}.png" for i in range(5)]
-    for i, file in enumerate(files):
-        Image.new("RGB", (9, 9), (i, 2 * i, 3 * i)).save(file)
-    hostile.meet_in_a_cache(files, tmp_path / "cache")

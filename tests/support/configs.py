@@ -9,6 +9,13 @@ SMALL = {
     "evaluate": {"max_samples": 100},
     "train": {"steps": 4},
 }
+# Every part that has a state: random mining, a β per class, momentum, a schedule, clipping.
+STATEFUL = {
+    "model": {"normalize": True},
+    "mining": {"positives": "random", "negatives": "distance"},
+    "loss": {"name": "margin", "beta_per": "class"},
+    "optimizer": {"schedule": "cosine", "warmup": 5, "clip": 1.0},
+}
 
 
 def merged(base, changes):

@@ -17,6 +17,7 @@ import io
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -24,9 +25,9 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
-from PIL import Image
 
 import uncollapse
+from support.small_copies import write_market
 from sweep_helpers import InlineEngine
 from uncollapse.cli import app
 from uncollapse.cli import sweep as sweep_command
@@ -39,93 +40,42 @@ KEPT = TESTS.parent / ".canonical"
 
 PLAIN = """
 seed = 0
-[data]
-name = "digits"
-[model]
-backbone = "mlp"
-dim = 4
-hidden = [16]
-[batch]
-p = 5
-k = 4
-[train]
-steps = 12
-log_every = 1
-evaluate_every = 6
-checkpoint_every = 6
+data = {name = "digits"}
+model = {backbone = "mlp", dim = 4, hidden = [16]}
+batch = {p = 5, k = 4}
+train = {steps = 12, log_every = 1, evaluate_every = 6, checkpoint_every = 6}
 """
 RANDOM_LABELS = """
 seed = 0
-[data]
-name = "arrays"
-root = "{home}/data"
-[model]
-backbone = "mlp"
-dim = 8
-hidden = [32]
-[batch]
-p = 6
-k = 4
-[loss]
-margin = 0.2
-[mining]
-positives = "hard"
-negatives = "hard"
-[optimizer]
-lr = 0.01
-[guard]
-action = "{action}"
-every = 4
-[train]
-steps = 60
-evaluate_every = 20
-checkpoint_every = 20
+data = {name = "arrays", root = "{home}/data"}
+model = {backbone = "mlp", dim = 8, hidden = [32]}
+batch = {p = 6, k = 4}
+loss = {margin = 0.2}
+mining = {positives = "hard", negatives = "hard"}
+optimizer = {lr = 0.01}
+guard = {action = "{action}", every = 4}
+train = {steps = 60, evaluate_every = 20, checkpoint_every = 20}
 """
 REID = """
-[data]
-name = "market1501"
-root = "{home}"
-size = 16
-[model]
-backbone = "conv2"
-dim = 8
-[batch]
-p = 4
-k = 3
-[train]
-steps = 4
-evaluate_every = 2
-log_every = 1
+data = {name = "market1501", root = "{home}", size = 16}
+model = {backbone = "conv2", dim = 8}
+batch = {p = 4, k = 3}
+train = {steps = 4, evaluate_every = 2, log_every = 1}
 """
 TEXTS = """
-[data]
-name = "texts"
-root = "{home}/requests.jsonl"
-[model]
-backbone = "text_models:letters"
-dim = 4
-[batch]
-p = 2
-k = 3
-[train]
-steps = 4
-evaluate_every = 4
-checkpoint_every = 2
+data = {name = "texts", root = "{home}/requests.jsonl"}
+model = {backbone = "text_models:letters", dim = 4}
+batch = {p = 2, k = 3}
+train = {steps = 4, evaluate_every = 4, checkpoint_every = 2}
 """
 SWEEP = """
 seeds = 2
-[base.data]
-name = "digits"
-[base.model]
-backbone = "mlp"
-hidden = [16]
-[base.batch]
-p = 4
-k = 3
-[base.evaluate]
-max_samples = 100
-[base.train]
-steps = 2
+[base]
+data = {name = "digits"}
+model = {backbone = "mlp", hidden = [16]}
+batch = {p = 4, k = 3}
+evaluate = {max_samples = 100}
+train = {steps = 2}
 [[grid]]
 model.dim = [4, 8]
 """
@@ -135,7 +85,6 @@ SENTENCES = {
     "cards": [f"{HOSTILE} {words}" for words in ("freeze my card", "block it", "a new card")],
     "weather": ["will it rain", "is it cold today", "how warm is it"],
 }
-MARKET = {"train": "bounding_box_train", "query": "query", "gallery": "bounding_box_test"}
 
 
 @cache
@@ -179,21 +128,9 @@ def _make(name: str, home: Path) -> None:
             _command(home, SWEEP, ["sweep", f"{home}/run.toml", "--out", f"{home}/sweep"])
             return
         if name == "half":
-            patch.setattr(Session, "advance", _interrupted_after_step_6(Session.advance))
-        config = {
-            "plain": PLAIN,
-            "half": PLAIN,
-            "collapsed": RANDOM_LABELS.replace("{action}", "warn"),
-            "rescued": RANDOM_LABELS.replace("{action}", "rescue"),
-            "reid": REID,
-            "texts": TEXTS,
-        }[name]
-        write_data = {
-            "collapsed": _write_random_labels,
-            "rescued": _write_random_labels,
-            "reid": paint_market,
-            "texts": write_texts,
-        }.get(name)
+            interrupted = disturbed(6, lambda _: signal.raise_signal(signal.SIGINT))
+            patch.setattr(Session, "advance", interrupted)
+        config, write_data = TRAINED[name]
         if write_data is not None:
             write_data(home)
         words = ["train", f"{home}/run.toml", "--out", f"{home}/run", "--trust"]
@@ -208,14 +145,15 @@ def _command(home: Path, config: str, words: list[str], code: int = 0) -> None:
     assert ended == code, output.getvalue()
 
 
-def _interrupted_after_step_6(advance):
-    def interrupted(session):
-        values = advance(session)
-        if session.step == 6:
-            signal.raise_signal(signal.SIGINT)
-        return values
+def disturbed(step: int, event: Callable[[dict], object]) -> Callable[[Session], dict]:
+    """`Session.advance` with an event after that step, which may give other values."""
+    advance = Session.advance
 
-    return interrupted
+    def then(session):
+        values = advance(session)
+        return (event(values) or values) if session.step == step else values
+
+    return then
 
 
 def _write_random_labels(home: Path) -> None:
@@ -241,25 +179,17 @@ def write_texts(home: Path) -> Path:
 
 def paint_market(home: Path) -> Path:
     """Market-1501 in small: 6 people to train on, 5 to search for, distractors and junk."""
-    rng = np.random.default_rng(0)
-    base = home / "market1501"
+    train = [(person, 1 + shot % 3) for person in range(1, 7) for shot in range(4)]
+    people = [(person, camera) for person in range(11, 16) for camera in (1, 2, 3)]
+    others = [(person, 1 + shot % 3) for shot in range(8) for person in (0, -1)]
+    return write_market(home / "market1501", train, people, people * 2 + others)
 
-    def paint(split, person, camera, shot):
-        pixels = rng.normal(40 + 35 * (person % 6), 30, (32, 16, 3)).clip(0, 255).astype(np.uint8)
-        name = f"{person:04d}" if person >= 0 else "-1"
-        path = base / MARKET[split] / f"{name}_c{camera}s1_{shot:06d}_00.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path)
 
-    for person in range(1, 7):
-        for shot in range(4):
-            paint("train", person, 1 + shot % 3, shot)
-    for person in range(11, 16):
-        for camera in (1, 2, 3):
-            paint("query", person, camera, 0)
-            paint("gallery", person, camera, 1)
-            paint("gallery", person, camera, 2)
-    for shot in range(8):
-        paint("gallery", 0, 1 + shot % 3, 100 + shot)
-        paint("gallery", -1, 1 + shot % 3, 200 + shot)
-    return base
+TRAINED = {
+    "plain": (PLAIN, None),
+    "half": (PLAIN, None),
+    "collapsed": (RANDOM_LABELS.replace("{action}", "warn"), _write_random_labels),
+    "rescued": (RANDOM_LABELS.replace("{action}", "rescue"), _write_random_labels),
+    "reid": (REID, paint_market),
+    "texts": (TEXTS, write_texts),
+}

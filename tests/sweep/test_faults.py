@@ -2,10 +2,8 @@
 
 import io
 import os
-import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -38,10 +36,6 @@ def undisturbed(tmp_path_factory):
     return {job.name: log(out / job.name) for job in JOBS}
 
 
-def _kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-
-
 def _gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -65,22 +59,12 @@ def test_neither_a_killed_driver_nor_a_killed_worker_changes_the_runs(
 
     with monkeypatch.context() as patch:
         environment = dict(os.environ)
-        gate, ended, killed = Gate(tmp_path / "second", environment), threading.Event(), []
+        gate = Gate(tmp_path / "second", environment)
         for name, value in environment.items():
             patch.setenv(name, value)
-
-        def answer():
-            last = out / "run-2"
-            killed.extend(gate.kill_one(lambda pid: pid == writer(last), _kill, ended.is_set))
-
-        helper = threading.Thread(target=answer)
-        helper.start()
-        try:
+        with gate.killing(lambda pid: pid == writer(out / "run-2")) as killed:
             console = Console(file=io.StringIO(), width=200)
             outcomes = run_jobs(JOBS, out, processes=1, console=console)
-        finally:
-            ended.set()
-            helper.join()
     assert len(killed) == 1
     assert [(o.name, o.status) for o in outcomes] == [(job.name, "finished") for job in JOBS]
     assert {job.name: log(out / job.name) for job in JOBS} == undisturbed

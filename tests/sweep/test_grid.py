@@ -85,16 +85,6 @@ def test_an_interrupted_sweep_and_one_with_a_budget_leave_runs_for_the_next_time
     assert names_made(sweep(), tmp_path) == ["p=99,seed=0"]
 
 
-def test_a_run_without_its_measures_gets_them_without_training_again(made):
-    _, out = made
-    run = out / "runs" / "p=2,seed=0"
-    (run / "measures.json").unlink()
-    before = log(run)
-    assert names_made(sweep(), out) == ["p=2,seed=0"]
-    assert (run / "measures.json").is_file()
-    assert log(run) == before
-
-
 def test_the_plan_counts_what_is_left_and_foresees_time_and_disk(finished):
     _, engine, _ = finished
     grown = sweep(seeds=2)
@@ -126,11 +116,15 @@ def test_a_collapsed_run_is_stopped_early_and_recorded(tmp_path):
     assert names_made(asked, tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["summary.json", "measures.json", "metrics.jsonl", "config.toml"])
-def test_a_run_with_a_damaged_file_is_resumed_not_believed(made, name):
+FILES = ["summary.json", "measures.json", "metrics.jsonl", "config.toml"]
+
+
+@pytest.mark.parametrize(("name", "lost"), [("measures.json", True), *((n, False) for n in FILES)])
+def test_a_run_with_a_damaged_or_lost_file_is_resumed_not_believed(made, name, lost):
     results, out = made
     victim = out / "runs" / "p=2,seed=0" / name
-    victim.write_bytes(victim.read_bytes()[: victim.stat().st_size // 2])
+    before, half = log(victim.parent), victim.read_bytes()[: victim.stat().st_size // 2]
+    victim.unlink() if lost else victim.write_bytes(half)
     engine = InlineEngine(out / "runs")
     row = run_sweep(sweep(), out, engine).rows[0]
     assert engine.made == ["p=2,seed=0"]
@@ -139,3 +133,5 @@ def test_a_run_with_a_damaged_file_is_resumed_not_believed(made, name):
         assert "config.toml is damaged" in row["error"]
     else:
         assert {**row, "seconds": 0} == {**results.rows[0], "seconds": 0}
+        assert victim.is_file()
+        assert log(victim.parent) == before or name == "metrics.jsonl"  # what was cut is lost

@@ -15,7 +15,7 @@ pytest.importorskip("ray")
 
 # In a process of its own: Ray leaves threads and warnings behind.
 DRIVER = f"""
-import os, signal, sys, threading
+import os, sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from gated_network import Gate
@@ -32,19 +32,11 @@ node = dict(num_cpus=1, object_store_memory=80_000_000)
 cluster = Cluster(initialize_head=True, head_node_args=dict(include_dashboard=False, **node))
 for _ in range(nodes - 1):
     cluster.add_node(**node)
-ended = threading.Event()
-
-def answer():
-    wanted = lambda pid: pid == writer(out / jobs[-1].name)
-    print("killed", gate.kill_one(wanted, lambda pid: os.kill(pid, signal.SIGKILL), ended.is_set))
-
-helper = threading.Thread(target=answer)
-helper.start()
-engine = RayEngine(out, address=cluster.address)
-print("slots", engine.slots)
-drive(jobs, engine, total=len(jobs), console=Console())
-ended.set()
-helper.join()
+with gate.killing(lambda pid: pid == writer(out / jobs[-1].name)) as killed:
+    engine = RayEngine(out, address=cluster.address)
+    print("slots", engine.slots)
+    drive(jobs, engine, total=len(jobs), console=Console())
+print("killed", killed)
 cluster.shutdown()
 """
 

@@ -216,8 +216,6 @@ def test_options_arrive_at_the_loss():
     options = {"margin": 0.5, "distance": "squared", "swap": True, "reduction": "max"}
     loss = built(**options)
     assert {key: getattr(loss, key) for key in options} == options
-    pairs = built("contrastive", pos_margin=0.3, distance="squared", reduction="pairs")
-    assert (pairs.pos_margin, pairs.distance, pairs.reduction) == (0.3, "squared", "pairs")
 
 
 @EVERY
@@ -226,17 +224,11 @@ def test_a_miner_takes_the_margin_of_a_loss_of_distances(name):
     assert LOSSES[name]().mining_margin == (own_keys(name)["margin"] if own else 0.2)
 
 
-@pytest.mark.parametrize(
-    ("loss", "mining", "margin"),
-    [
-        ({"margin": 0.0}, {}, 0.0),
-        ({"margin": 0.7}, {"margin": 0.1}, 0.1),
-        ({"name": "sup-con"}, {"positives": "easy"}, 0.2),
-        ({"name": "contrastive", "margin": 0.5}, {"positives": "easy"}, 0.5),
-    ],
-)
-def test_the_miners_margin_is_its_own_or_the_losss(loss, mining, margin):
-    assert built(**loss, mining=mining).miner.margin == margin
+def test_the_miners_margin_is_its_own_or_the_losss():
+    assert built(margin=0.0).miner.margin == 0.0
+    assert built(margin=0.7, mining={"margin": 0.1}).miner.margin == 0.1
+    assert built("sup-con", mining={"positives": "easy"}).miner.margin == 0.2
+    assert built("contrastive", margin=0.5, mining={"positives": "easy"}).miner.margin == 0.5
 
 
 def test_only_the_plain_triplet_hinge_has_a_hinge_margin():
@@ -267,49 +259,37 @@ def test_the_parts_of_a_run_draw_different_numbers_and_the_same_again():
     assert again == first
 
 
-@pytest.mark.parametrize(
-    ("batch", "kind", "size"),
-    [
+def test_the_sampler_is_the_one_asked_for():
+    for batch, kind, size in (
         ({"p": 3, "k": 4}, PKSampler, 12),
         ({"p": 3, "k": 6}, PKSampler, 18),  # smaller classes are repeated
         ({"sampler": "uniform", "size": 15}, UniformBatchSampler, 15),
-    ],
-)
-def test_the_sampler_is_the_one_asked_for(batch, kind, size):
-    sampler = assemble.build_sampler(parse_config({"batch": batch}), DATA)
-    assert type(sampler) is kind
-    assert len(next(iter(sampler))) == size
+    ):
+        sampler = assemble.build_sampler(parse_config({"batch": batch}), DATA)
+        assert (type(sampler), len(next(iter(sampler)))) == (kind, size)
 
 
 @pytest.mark.parametrize(
-    ("batch", "key", "allowed", "data"),
+    ("batch", "key", "data"),
     [
-        ({"p": 2, "k": 100_000}, "batch.k", "at most 6", DATA),
-        ({"p": 4, "k": 2}, "batch.p", "at most the 3 classes", DATA),
-        ({"sampler": "uniform", "size": 16}, "batch.size", "at most the 15 samples", DATA),
-        ({"p": 10**30, "k": 10**30}, "batch.p", "at most the 3 classes", DATA),
-        ({"p": 3, "k": 2}, "batch.p", "at most the 2 classes", samples(4, 1, 4)),
+        ({"p": 2, "k": 8}, "batch.k", DATA),
+        ({"p": 4, "k": 2}, "batch.p", DATA),
+        ({"sampler": "uniform", "size": 16}, "batch.size", DATA),
+        ({"p": 10**30, "k": 10**30}, "batch.p", DATA),
+        ({"p": 3, "k": 2}, "batch.p", samples(4, 1, 4)),
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_batch_that_the_data_cannot_fill_is_refused_by_its_key(
-    batch, key, allowed, data, monkeypatch
-):
+def test_a_batch_that_the_data_cannot_fill_is_refused_by_its_key(batch, key, data, monkeypatch):
     monkeypatch.setattr(PKSampler, "__init__", None)  # nothing is drawn, nothing allocated
-    with pytest.raises(InputError, match=allowed) as caught:
+    with refused(key):
         assemble.build_sampler(parse_config({"batch": batch}), data)
-    assert caught.value.name == key
 
 
 @pytest.mark.parametrize("name", ["meta", "nonsense", "", "cuda:99", "cpu:x"])
 def test_a_device_that_cannot_compute_here_is_refused(name):
     with refused("train.device"):
         assemble.pick_device(name)
-
-
-def test_a_device_is_found():
-    assert assemble.pick_device("cpu") == torch.device("cpu")
-    assert assemble.pick_device("auto").type in ("cpu", "cuda", "mps")
 
 
 def test_the_losss_own_parameters_have_a_rate_and_no_weight_decay():
@@ -323,9 +303,12 @@ def test_the_losss_own_parameters_have_a_rate_and_no_weight_decay():
     assert {id(p) for p in groups[0]["params"]} == {id(p) for p in parts[0].parameters()}
 
 
-def test_the_rate_warms_up_and_falls_along_a_cosine():
+def test_the_rate_warms_up_and_falls_along_a_cosine_or_by_steps():
     values = {"schedule": "cosine", "warmup": 10}
     config = parse_config({"optimizer": values, "train": {"steps": 110}})
     rates = [assemble.learning_rate(config, step) for step in (0, 9, 10, 60, 110, 200)]
     middle = 0.5 * (1 + math.cos(math.pi / 2))
     assert rates == pytest.approx([0.1, 1.0, 1.0, middle, 0.0, 0.0], abs=1e-12)
+    config = parse_config({"optimizer": {"schedule": "step", "decay_every": 2}})
+    rates = [assemble.learning_rate(config, step) for step in range(5)]
+    assert rates == pytest.approx([1.0, 1.0, 0.1, 0.1, 0.01])

@@ -76,23 +76,21 @@ def test_leftovers_of_a_killed_write_and_other_names_are_no_checkpoints(store):
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "words"),
+    ("function", "error"),
     [
-        ("torch.save", FULL, ""),
-        ("uncollapse.training.manifest.write_json", FULL, ""),
-        ("uncollapse.training.checkpoint.save_file", SafetensorError("No space left"), "MB are"),
+        ("torch.save", FULL),
+        ("uncollapse.training.manifest.write_json", FULL),
+        ("uncollapse.training.checkpoint.save_file", SafetensorError("No space left")),
     ],
 )
-def test_a_disk_that_fills_up_leaves_the_last_checkpoint_intact(
-    store, monkeypatch, function, error, words
-):
+def test_a_full_disk_leaves_the_last_checkpoint_intact(store, monkeypatch, function, error):
     store.save(checkpoint(1))
 
     def full(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(function, full)
-    with pytest.raises(CheckpointError, match=rf"step 2.*No space left.*{words}.*step 1 is intact"):
+    with pytest.raises(CheckpointError, match=r"step 2.*No space left.*step 1 is intact"):
         store.save(checkpoint(2), best=True)
     assert store.steps() == [1]
     assert not list(store.folder.glob(".*"))
@@ -127,18 +125,14 @@ def test_a_checkpoint_that_the_manifest_does_not_list_was_not_finished(store):
     assert store.steps() == [1, 3]
 
 
-class Trap:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
-
-
 def test_a_pickle_in_place_of_the_state_is_neither_run_nor_advised(store, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
     store.save(checkpoint(1))
     victim = store.save(checkpoint(2)) / "state.pt"
-    victim.write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    victim.write_bytes(pickle.dumps(Trap()))
     record_files(store.folder.parent, "checkpoints/step-00000002/state.pt")
     loaded, complaints = store.load_last()
     assert loaded.step == 1

@@ -42,11 +42,6 @@ def test_a_config_survives_the_way_to_toml_and_back(values, tmp_path):
     assert parse_config(with_new_names(config.to_values())) == config
 
 
-def test_a_loss_without_a_name_is_the_triplet_loss():
-    assert parse_config({"loss": {"margin": 0.5}}).loss == LOSSES["triplet"](margin=0.5)
-    assert parse_config({}).loss == LOSSES["triplet"]()
-
-
 def test_the_keys_of_mining_are_those_of_the_miner():
     miner = inspect.signature(Miner).parameters
     assert MiningConfig.model_fields.keys() == miner.keys() - {"generator"}
@@ -78,29 +73,9 @@ def test_a_dotted_key_has_a_value_and_none_where_only_another_loss_has_it():
     assert [config.value(key) for key in keys] == [0, "digits", 0.1, None, None]
 
 
-def test_another_root_leaves_the_other_keys_alone():
-    config = parse_config({"data": {"name": "digits"}})
-    assert config.with_root(None) is config
-    moved = config.with_root("elsewhere")
-    assert (moved.data.root, moved.data.name) == ("elsewhere", "digits")
-
-
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1", "mps"])
 def test_a_config_may_name_a_device_that_this_machine_has_not(device):
     assert parse_config({"train": {"device": device}}).train.device == device
-
-
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [(b"seed = = 3", "not TOML .*line 1"), (b"\xff\xfe", "not UTF-8")],
-)
-def test_broken_files_are_named(tmp_path, content, error):
-    file = tmp_path / "run.toml"
-    file.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"run\.toml is damaged: {error}"):
-        load_config(file)
-    with pytest.raises(FileNotFoundError):
-        load_config(tmp_path / "none.toml")
 
 
 def test_overrides_are_read_as_toml_and_else_as_text():
@@ -126,7 +101,6 @@ def test_an_override_that_sets_nothing_is_refused(override, name):
         ({"batch": {"kk": 2}}, "batch.kk", "one of sampler, p, k, size, got a key that"),
         ({"batch": {"p": 0}}, "batch.p", "at least 1, got 0$"),
         ({"batch": {"p": "many"}}, "batch.p", "a whole number, got 'many'$"),
-        ({"batch": {"p": 2.5}}, "batch.p", "a whole number, got 2.5$"),
         ({"batch": {"p": True}}, "batch.p", "a whole number, got 'true'$"),
         ({"batch": {"k": 1}}, "batch.k", "at least 2"),
         ({"loss": {"margin": False}}, "loss.margin", "a number, got 'false'$"),
@@ -145,7 +119,6 @@ def test_an_override_that_sets_nothing_is_refused(override, name):
         ({"data": {"augment": 3}}, "data.augment", "a list of"),
         ({"data": {"augment": [[1]]}}, "data.augment", "a list of"),
         ({"model": {"normalize": 3}}, "model.normalize", "true or false, got 3$"),
-        ({"mining": {"negatives": "soft"}}, "mining.negatives", "'hard', .* got 'soft'"),
         ({"mining": {"positives": "esy"}}, "mining.positives", "did you mean 'easy'"),
         ({"mining": {"keep": "semi-hard"}}, "mining.keep", "'all', .*mean 'semihard'"),
         ({"optimizer": {"lr": -1}}, "optimizer.lr", "above 0, got -1$"),
@@ -162,21 +135,12 @@ def test_an_override_that_sets_nothing_is_refused(override, name):
         ({"loss": {"trim": 1.5}}, "loss.trim", "at most 1, got 1.5$"),
         ({"loss": {"memory": {"size": -1}}}, "loss.memory.size", "at least 1"),
         ({"loss": {"memory": {"after": 5}}}, "loss.memory.size", "a value"),
-        (
-            {"loss": {"memory": {"size": 9, "references": "old"}}},
-            "loss.memory.references",
-            "moving",
-        ),
+        ({"loss": {"memory": {"size": 9, "references": ""}}}, "loss.memory.references", "moving"),
         ({"loss": {"regularizer": {"weight": 0.5}}}, "loss.regularizer.name", "a value"),
         ({"loss": {"regularizer": {"name": "vicreg"}}}, "loss.regularizer.name", "sigreg"),
         ({"loss": 3}, "loss", "a section of keys, got 3$"),
         ({"loss": {"name": "tripet"}}, "loss.name", "one of 'triplet', .*mean 'triplet'"),
-        ({"loss": {"name": "xyz"}}, "loss.name", "'triplet', .*'sup-con', .*, got 'xyz'$"),
-        (
-            {"loss": {"temperature": 1}},
-            "loss.temperature",
-            "of triplet: .* key of sup-con, nt-xent",
-        ),
+        ({"loss": {"temperature": 1}}, "loss.temperature", "of triplet: .*of sup-con, nt-xent"),
         ({"loss": {"name": "n-pair", "beta": 1}}, "loss.beta", "of margin, multi-similarity$"),
         ({"loss": {"name": "sup-con", "margin": 1}}, "loss.margin", "did you mean 'mining.margin'"),
         ({"loss": {"margn": 1}}, "loss.margn", "a key of triplet: .*did you mean 'margin'"),

@@ -13,7 +13,9 @@ import pytest
 import torch
 from torch import distributed, nn
 
+from support.configs import STATEFUL, merged, small_config
 from support.errors import refused
+from support.runs import disturbed
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.data import LabelledImages, TensorSource
@@ -65,9 +67,8 @@ ALL = list(itertools.product(POSITIVES, NEGATIVES))
 
 def forked(size, work, *args):
     """`work(ranks, *args)` on each of `size` ranks; what each gave, or the error it ended with."""
-    store = distributed.TCPStore(
-        "127.0.0.1", 0, is_master=True, wait_for_workers=False
-    )  # takes a free port
+    # Port 0: the store takes a free one.
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("fork")
     ends = []
     for rank in range(size):
@@ -113,8 +114,8 @@ def whole(results):
     return results
 
 
-def samples(*shape):
-    z = torch.randn(48, *shape, generator=torch.Generator().manual_seed(5))
+def samples():
+    z = torch.randn(48, 1, 8, 8, generator=torch.Generator().manual_seed(5))
     return LabelledImages(TensorSource(z), torch.arange(48) % 8, name="drawn")
 
 
@@ -158,18 +159,19 @@ def cases():
 
     15 samples: shares of 8 and 7, or of 4, 4, 4 and 3.
     """
-    configs = [case(loss) for loss in LOSSES.values()]
+    configs = [case(LOSSES["triplet"], ("easy", "hard"), backbone="mnist-cnn")]  # batch norm
+    configs += [case(loss) for loss in LOSSES.values()]
     for number, loss in enumerate(LOSSES.values()):
         configs += [case(loss, ALL[(7 * number + 3 * turn) % len(ALL)]) for turn in (0, 1)]
     configs += [case(LOSSES["triplet"], miner) for miner in ALL]
-    data = samples(6)
+    data = samples()
     expected = [one_step(config, data) for config in configs]
     charged = [loss for loss, gradients, _ in expected if gradients and loss != 0]
     assert len(charged) > 0.9 * len(expected)
     return configs, data, expected
 
 
-@pytest.mark.parametrize(("size", "most"), [(2, None), (4, len(LOSSES))])
+@pytest.mark.parametrize(("size", "most"), [(2, None), (4, 1 + len(LOSSES))])
 def test_every_loss_and_miner_gives_the_gradients_of_one_process(cases, size, most):
     configs, data, expected = cases
     for steps in whole(forked(size, _steps, configs[:most], data)):
@@ -189,7 +191,7 @@ def _remembered(ranks, config, data):
 
 def test_every_rank_remembers_the_batches_of_all():
     slow = {"optimizer": {"name": "sgd", "lr": 0.02}}  # rounding stays what it is
-    config, data = case(LOSSES["memory"], ("hard", "hard"), **slow), samples(6)
+    config, data = case(LOSSES["memory"], ("hard", "hard"), **slow), samples()
     alone, kept = _remembered(ALONE, config, data)
     (losses, first), (_, second) = whole(forked(2, _remembered, config, data))
     assert losses == pytest.approx(alone, rel=1e-5)
@@ -197,18 +199,6 @@ def test_every_rank_remembers_the_batches_of_all():
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.equal(first["memory_ids"], kept["memory_ids"])
     torch.testing.assert_close(first["memory"], kept["memory"])
-
-
-def _batch_norm(ranks, data):
-    config = case(LOSSES["triplet"], ("easy", "hard"), backbone="mnist-cnn")
-    return one_step(config, data, ranks)
-
-
-def test_batch_norm_sees_the_whole_batch():
-    data = samples(1, 8, 8)
-    expected = _batch_norm(ALONE, data)
-    for step in whole(forked(4, _batch_norm, data)):
-        assert difference(step, expected) < EXACT
 
 
 def test_a_batch_norm_that_cannot_be_shared_is_refused_and_a_frozen_one_left():
@@ -240,7 +230,7 @@ def _basics(ranks, points):
         ranks.on_first(lambda: 1 / 0)
     except Exception as error:
         results["failure"] = error
-    session = Session(case(LOSSES["triplet"]), samples(6), ranks)
+    session = Session(case(LOSSES["triplet"]), samples(), ranks)
     session.check_ranks()
     with torch.no_grad():
         next(session.model.parameters()).add_(ranks.rank)
@@ -268,36 +258,23 @@ def test_what_ranks_settle_together():
 
 
 RUN = {
-    "seed": 3,
-    "data": {"name": "digits"},
-    "model": {"backbone": "mlp", "dim": 4, "hidden": [16], "normalize": True},
     "batch": {"p": 9, "k": 4},
-    "mining": {"positives": "random", "negatives": "distance"},
-    "loss": {"name": "margin", "beta_per": "class"},
-    "optimizer": {"name": "sgd", "lr": 0.02, "clip": 1.0},
     "guard": {"every": 4},
     "evaluate": {"max_samples": 200, "batch": 64, "clustering": True},
     "train": {"steps": 14, "log_every": 1, "evaluate_every": 7, "checkpoint_every": 4},
 }
-CONFIG = parse_config(RUN)
+CONFIG = small_config(3, **merged(STATEFUL, RUN | {"optimizer": {"name": "sgd", "lr": 0.02}}))
 
 
 def _trained(ranks, out, config=CONFIG, at=0, event=None):
     """Train; on the last rank something happens after step `at`."""
-    advance = Session.advance
-
-    def disturbed(self):
-        values = advance(self)
-        if self.step == at and ranks.rank == ranks.size - 1:
-            event()
-        return values
-
-    Session.advance = disturbed
+    if ranks.rank == ranks.size - 1:
+        Session.advance = disturbed(at, event)
     run = train(config, out, resume=True)
     return run.summary.get("status"), run.summary.get("step")
 
 
-def _please_stop():
+def _please_stop(_):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -341,7 +318,7 @@ def test_ranks_stop_together_and_other_numbers_of_ranks_go_on(alone, tmp_path):
 
 def test_a_rank_that_dies_ends_the_others_with_advice_and_costs_nothing_saved(two, tmp_path):
     out = tmp_path / "run"
-    first, last = forked(2, _trained, out, CONFIG, 10, lambda: os._exit(9))
+    first, last = forked(2, _trained, out, CONFIG, 10, lambda _: os._exit(9))
     assert last is None
     assert isinstance(first, LostRankError)
     assert "step 8 is saved: go on with the same command and --resume" in str(first)
@@ -350,17 +327,17 @@ def test_a_rank_that_dies_ends_the_others_with_advice_and_costs_nothing_saved(tw
 
 
 def _rescued(ranks, out):
-    values = {k: v for k, v in RUN.items() if k not in ("loss", "mining")}
-    values["model"] = RUN["model"] | {"normalize": False}
-    values["mining"] = {"positives": "hard", "negatives": "hard"}
-    values["loss"] = {"margin": 0.0}
-    values["optimizer"] = {"name": "adam", "lr": 0.03}
-    values["guard"] = {"action": "rescue", "every": 5}
-    values["train"] = {"steps": 60, "evaluate_every": 60, "checkpoint_every": 10}
+    changes = {
+        "mining": {"positives": "hard", "negatives": "hard"},
+        "loss": {"margin": 0.0},
+        "optimizer": {"name": "adam", "lr": 0.03},
+        "guard": {"action": "rescue", "every": 5},
+        "train": {"steps": 60, "evaluate_every": 60, "checkpoint_every": 10},
+    }
     kept = []
     advance = Session.advance
     Session.advance = lambda self: (kept.append(self), advance(self))[1]
-    train(parse_config(values), out)  # every tenth step the ranks compare their weights
+    train(small_config(3, **RUN | changes), out)  # every tenth step the ranks compare their weights
     return [str(event) for event in kept[0].guard.events]
 
 
@@ -385,8 +362,8 @@ def test_what_is_wrong_is_said_once(alone, tmp_path):
 
 
 def test_a_device_the_ranks_cannot_share_is_refused(monkeypatch):
-    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "1")):
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in place.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     with refused("train.device"), join(torch.device("mps")):
         pass

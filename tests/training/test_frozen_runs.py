@@ -41,14 +41,9 @@ def test_a_run_trains_its_head_on_features_and_its_network_takes_images(tmp_path
     assert all(torch.equal(again[k], v) for k, v in model.state_dict().items())
 
 
-def test_frozen_or_computed_anew_a_step_is_the_same():
-    cached = session()
-    plain = config(data={"augment": "flip"})  # augmented samples go through the network each time
-    assert load_data(plain, "train").features is None
-    assert cached.data.features is not None
-    before = cached.model(cached.data[:3][0])
-    images = cached.data.pixels(slice(3)).float() / 255
-    assert torch.allclose(cached.model(images), before, atol=1e-5)
+def test_augmented_samples_go_through_a_frozen_network_each_time():
+    assert load_data(config(data={"augment": "flip"}), "train").features is None
+    assert session().data.features is not None
     assert session(data={"augment": "flip"}).advance()["loss"] >= 0.0
 
 

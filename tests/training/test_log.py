@@ -7,6 +7,7 @@ import json
 import pytest
 
 from support.configs import small_config
+from support.runs import canonical
 from uncollapse.training import log as log_module
 from uncollapse.training import train
 
@@ -63,6 +64,7 @@ def test_a_run_logs_its_numbers_elsewhere_and_goes_on_there(tmp_path, opened):
     assert written == [(step, line["loss"]) for step, line in first.lines if "loss" in line]
     assert any("test/recall@1" in line for _, line in first.lines)
     assert json.loads((run.path / "loggers.json").read_text()) == {"wandb": "abc"}
+    assert not (canonical("plain") / "run" / "loggers.json").exists()  # which names none
     train(config("wandb", steps=6), run.path, resume=True)
     assert (opened[1].kind, opened[1].given_id) == ("wandb", "abc")
     assert [step for step, line in opened[1].lines if "loss" in line] == [5, 6]
@@ -74,12 +76,6 @@ def test_one_that_fails_is_left_out_and_the_run_goes_on(tmp_path, opened):
     assert len([w for w in warned if "no network" in str(w.message)]) == 1
     assert run.finished
     assert opened[1].lines
-
-
-def test_nothing_is_opened_that_is_not_named(tmp_path, opened):
-    run = train(config(), tmp_path / "run")
-    assert opened == []
-    assert not (run.path / "loggers.json").exists()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,7 +1,6 @@
 """A run is measured once, by definitions that are written down; training does not notice."""
 
 import itertools
-import os
 import shutil
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from support.configs import small_config
+from support.runs import canonical, copy_of
 from uncollapse.data import LabelledImages, TensorSource
 from uncollapse.geometry import diameter, hard_mined_loss
 from uncollapse.health import measure, mode_drift
@@ -69,7 +69,7 @@ def test_before_is_the_first_network_with_the_mean_statistics_of_its_first_batch
     assert measures.bound() == measures.before.diameter - 2 * hardest
 
 
-def test_after_is_the_trained_network_judged_beside_its_start(run):
+def test_after_is_the_trained_network_judged_beside_its_start_and_as_logged(run):
     test = load_eval_data(run.config, "test")
     with torch.no_grad():
         expected = run.load_model()(test[:][0])
@@ -84,18 +84,15 @@ def test_after_is_the_trained_network_judged_beside_its_start(run):
     assert health.relative_diameter == again.relative_diameter
     assert health.verdict == again.verdict
     assert health.modes_per_class
-
-
-def test_the_scores_are_those_that_were_logged(run):
     lines = [line for line in run.metrics() if "test/recall@1" in line]
-    measures = run.measures()
     for moment, line in ((measures.before, lines[0]), (measures.after, lines[-1])):
         assert line.pop("step") == moment.step
         assert {f"test/{k}": v for k, v in moment.splits["test"].scores.items()} == line
 
 
-def test_training_does_not_notice_that_it_is_measured(run, tmp_path, monkeypatch):
-    bare = config(model={"backbone": "mlp"}, data={"eval_splits": []})
+def test_training_does_not_notice_that_it_is_measured(tmp_path):
+    random = {"positives": "random", "negatives": "random"}
+    bare = config(mining=random, data={"eval_splits": []})
     measured = train(bare, tmp_path / "measured")
     session = Session(bare, load_eval_data(bare, "train"))
     for _ in range(4):
@@ -107,45 +104,28 @@ def test_training_does_not_notice_that_it_is_measured(run, tmp_path, monkeypatch
     assert next(iter(measured.measures().splits)) == "train"  # it stands in for the others
 
 
-def test_measuring_leaves_network_loss_and_random_state_alone(run):
-    data = load_eval_data(run.config, "train")
-    session = Session(config(mining={"positives": "random", "negatives": "random"}), data)
-    before = {k: v.clone() for k, v in session.model.state_dict().items()}
-    mined, random = session.loss.miner.generator.get_state(), torch.get_rng_state()
-    settled_copy(session.model, session.loss, session.config, data)
-    assert all(torch.equal(v, session.model.state_dict()[k]) for k, v in before.items())
-    assert torch.equal(session.loss.miner.generator.get_state(), mined)
-    assert torch.equal(torch.get_rng_state(), random)
-    assert session.model.training
+def test_frozen_batch_norm_keeps_its_statistics():
     frozen = config(model={"backbone": "mnist-cnn", "hidden": None, "freeze_bn": True})
-    model = build_model(frozen, data.shape).train()  # frozen batch norm keeps its statistics
+    data = load_eval_data(frozen, "train")
+    model = build_model(frozen, data.shape).train()
     settled, _ = settled_copy(model, build_loss(frozen, data), frozen, data)
     for name, value in model.state_dict().items():
         assert torch.equal(settled.state_dict()[name], value)
 
 
-def test_a_resumed_run_is_not_measured_twice_and_gives_the_same_files(run, tmp_path, monkeypatch):
-    advance = Session.advance
-
-    def interrupted(self):
-        values = advance(self)
-        if self.step == 2:
-            os.kill(os.getpid(), 2)
-        return values
-
-    monkeypatch.setattr(Session, "advance", interrupted)
-    half = train(config(), tmp_path / "run")
+def test_a_resumed_run_is_not_measured_twice_and_gives_the_same_files(tmp_path, monkeypatch):
+    plain = Run.open(canonical("plain") / "run")
+    half = Run.open(copy_of("half", tmp_path) / "run")
     assert half.measures().after is None
-    monkeypatch.setattr(Session, "advance", advance)
     first = (half.path / "embeddings-before.safetensors").stat().st_mtime_ns
-    whole = train(config(), tmp_path / "run", resume=True)
+    whole = train(plain.config, half.path, resume=True)
     assert (half.path / "embeddings-before.safetensors").stat().st_mtime_ns == first
-    assert files(whole) == files(run)
+    assert files(whole) == files(plain)
     # Killed after it was measured, before it could say so: it ends without measuring again.
     whole.summary_file.unlink()
     monkeypatch.setattr(measurer.Measurer, "_moment", None)
-    assert train(config(), tmp_path / "run", resume=True).finished
-    assert files(whole) == files(run)
+    assert train(plain.config, whole.path, resume=True).finished
+    assert files(whole) == files(plain)
 
 
 def test_an_old_run_is_measured_afterwards_or_at_its_end_the_same(run, tmp_path):

@@ -11,7 +11,6 @@ from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.data import LabelledImages, TensorSource, load
 from uncollapse.health import forecast
-from uncollapse.health.race import plan_race
 from uncollapse.losses import CrossBatchMemory, TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.training import predictions
@@ -188,7 +187,6 @@ def test_a_race_that_cannot_be_run_is_refused_by_its_key(changes, steps, key):
 def test_the_least_budget_that_is_named_has_room():
     with pytest.raises(InputError, match="at least 10, room for two"):
         race_run(config(), steps=9)
-    assert plan_race(2, 9, 40) is None
     assert len(race_run(config(), steps=10).race.last) == 2
 
 

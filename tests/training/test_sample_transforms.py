@@ -10,11 +10,7 @@ from PIL import Image
 from support.configs import small_config
 from support.errors import refused
 from uncollapse.training import embed, parse_config, train
-from uncollapse.training.assemble import (
-    evaluation_transform,
-    load_eval_data,
-    training_transform,
-)
+from uncollapse.training.assemble import evaluation_transform, load_eval_data, training_transform
 from uncollapse.training.evaluation import images_of_files
 from uncollapse.training.session import Session
 
@@ -107,8 +103,7 @@ def load(people):
 
 
 @pytest.mark.parametrize(
-    ("word", "changed"),
-    [("flip", False), ("crop", True), ("colour", True), ("erase", True)],
+    ("word", "changed"), [("flip", False), ("crop", True), ("colour", True), ("erase", True)]
 )
 def test_each_word_does_what_it_says(people, word, changed):
     images = load(people)[:][0]

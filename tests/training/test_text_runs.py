@@ -33,18 +33,6 @@ def test_the_page_of_a_run_on_texts_shows_them_without_the_dataset(tmp_path):
     assert Run.open(canonical("plain") / "run").samples("test").texts is None
 
 
-@pytest.mark.slow
-def test_a_run_on_texts_resumes_as_if_never_interrupted(tmp_path):
-    config = load_config(canonical("texts") / "run.toml")
-    train(config.with_changes({"train": {"steps": 2}}), tmp_path / "parts")
-    train(config, tmp_path / "parts", resume=True)
-    whole, again = (
-        Run.open(path, trust=True).load_model().state_dict()
-        for path in (canonical("texts") / "run", tmp_path / "parts")
-    )
-    assert all(torch.equal(whole[name], again[name]) for name in whole)
-
-
 @pytest.mark.parametrize("name", ["linear", "mlp", "conv2", "resnet18", "timm:resnet10t"])
 def test_texts_need_a_network_for_texts(name):
     config = parse_config({"data": {"name": "texts"}, "model": {"backbone": name}})
