@@ -1,7 +1,5 @@
 """What runs elsewhere and is judged here: the action, the hook, CI's versions, the floors."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,22 +17,22 @@ pytestmark = pytest.mark.slow
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[1]
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def read(name: str) -> Any:
+def read(name):
     return yaml.safe_load((ROOT / name).read_text("utf-8"))
 
 
 @pytest.fixture
-def embeddings(tmp_path: Path) -> Path:
+def embeddings(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "good.npy", rng.normal(size=(60, 8)))
     np.save(tmp_path / "flat.npy", np.ones((60, 8)))
     return tmp_path
 
 
-def diagnose_as_the_action(folder: Path, files: str, options: str = "") -> Any:
+def diagnose_as_the_action(folder, files, options=""):
     """Run the action's own lines in a folder, as a runner does."""
     step = read("action.yml")["runs"]["steps"][-1]
     commands = folder / "bin"
@@ -63,7 +60,7 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="the action
 
 @pytest.mark.processes
 @needs_bash
-def test_the_action_judges_the_files_and_shows_the_diagnosis(embeddings: Path):
+def test_the_action_judges_the_files_and_shows_the_diagnosis(embeddings):
     done = diagnose_as_the_action(embeddings, "g*.npy", "--max-rows 50")
     assert done.returncode == 0, done.stderr
     assert "healthy" in done.stdout
@@ -80,7 +77,7 @@ def test_the_action_judges_the_files_and_shows_the_diagnosis(embeddings: Path):
 
 
 @pytest.mark.processes
-def test_the_hook_fails_on_a_collapsed_file(embeddings: Path):
+def test_the_hook_fails_on_a_collapsed_file(embeddings):
     (hook,) = read(".pre-commit-hooks.yaml")
     words = [*hook["entry"].split()[1:], *hook["args"], "good.npy", "flat.npy"]
     done = subprocess.run(

@@ -17,14 +17,14 @@ from uncollapse.distances import (
 SPREADS = [10.0**-e for e in range(1, 8)]
 
 
-def cloud(spread: float, norm: float, rows: int = 64, dim: int = 32, seed: int = 0) -> torch.Tensor:
+def cloud(spread, norm, rows=64, dim=32, seed=0):
     generator = torch.Generator().manual_seed(seed)
     middle = torch.randn(dim, generator=generator)
     middle = middle / middle.norm() * norm
     return middle + spread * torch.randn(rows, dim, generator=generator)
 
 
-def worst_relative_error(x: torch.Tensor, y: torch.Tensor | None = None) -> float:
+def worst_relative_error(x, y=None):
     ours = pairwise_distances(x, y).double().numpy()
     truth = distance_matrix(x.numpy(), None if y is None else y.numpy())
     assert (ours[truth == 0] == 0).all()
@@ -90,7 +90,7 @@ def test_batch_hard_gradient_survives_off_the_origin(spread):
     labels = torch.arange(64) // 4
     same = labels[:, None] == labels
 
-    def gradient(x: torch.Tensor) -> torch.Tensor:
+    def gradient(x):
         x = x.clone().requires_grad_()
         d = pairwise_distances(x)
         hardest = d.masked_fill(~same, -1).amax(1) - d.masked_fill(same, float("inf")).amin(1)

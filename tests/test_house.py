@@ -1,7 +1,5 @@
 """`tools/house.py`: the sizes it measures, and what it says above a ceiling."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +30,7 @@ def long(
 '''
 
 
-def measured(folder: Path, ceilings: str, room: str = "room") -> subprocess.CompletedProcess[str]:
+def measured(folder, ceilings, room="room"):
     sources = folder / "house"
     (sources / room).mkdir(parents=True)
     (sources / room / "one.py").write_text(MODULE, "utf-8")

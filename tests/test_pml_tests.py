@@ -1,7 +1,5 @@
 """`tools/pml_tests.py`: a checkout's tests run against ours, each failure with its reason."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +28,7 @@ class Test{name}(unittest.TestCase):
 """
 
 
-def checkout(folder: Path, package: str, file: str, **parts: object) -> Path:
+def checkout(folder, package, file, **parts):
     for place in ("tests", "tests/losses", "tests/miners"):
         (folder / place).mkdir()
         (folder / place / "__init__.py").touch()
@@ -39,7 +37,7 @@ def checkout(folder: Path, package: str, file: str, **parts: object) -> Path:
     return folder
 
 
-def run(folder: Path) -> subprocess.CompletedProcess[str]:
+def run(folder):
     command = [sys.executable, "tools/pml_tests.py", str(folder)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 

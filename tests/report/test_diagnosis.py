@@ -1,9 +1,6 @@
 """Diagnoses: the verdict of health, figures of metrics, and a page that says what was sampled."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +13,7 @@ from uncollapse.report import diagnose
 from uncollapse.report.diagnosis import cone_effects
 
 
-def blobs(
-    spread: float, *, classes: int = 6, each: int = 20, dim: int = 8, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+def blobs(spread, *, classes=6, each=20, dim=8, seed=0):
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), each)
     centres = rng.normal(size=(classes, dim))
@@ -36,7 +31,7 @@ def blobs(
         ("small", "network-collapse", "Network collapse: all embeddings have gone to one point"),
     ],
 )
-def test_the_verdict_comes_first_on_the_page_in_words(state: str, verdict: str, words: str):
+def test_the_verdict_comes_first_on_the_page_in_words(state, verdict, words):
     z, labels = blobs(0.3)
     reference = None
     if state == "class":
@@ -156,14 +151,14 @@ def test_labels_may_be_strings_and_embeddings_tensors_of_low_precision():
         ("max_rows", 2),
     ],
 )
-def test_mistakes_are_named(name: str, value: object):
+def test_mistakes_are_named(name, value):
     z, labels = blobs(0.5)
     with refused(name):
         diagnose(**({"embeddings": z, "labels": labels} | {name: value}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_a_handful_of_rows_is_no_error(rows: int, tmp_path: Path):
+def test_a_handful_of_rows_is_no_error(rows, tmp_path):
     page = diagnose(np.eye(3)[:rows], np.arange(rows)).save(tmp_path / "page.html")
     assert page.stat().st_size > 1000
 
@@ -178,7 +173,7 @@ def test_total_collapse_is_drawn_and_scored_as_such():
 # What a cone does, counted on rows where it is known.
 
 
-def cone(offset: float, *, n: int = 300, dim: int = 24) -> tuple[np.ndarray, np.ndarray]:
+def cone(offset, *, n=300, dim=24):
     rng = np.random.default_rng(0)
     labels = np.arange(n) % 6
     z = rng.normal(size=(6, dim))[labels] + 0.8 * rng.normal(size=(n, dim)) + offset

@@ -1,9 +1,5 @@
 """Nearest neighbours: sheets of pictures with marks that need no color, and lists of words."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -65,7 +61,7 @@ def test_marks_that_do_not_match_the_neighbours_are_refused(sheet):
         Image.new("L", (4, 6), 200),
     ],
 )
-def test_every_usual_layout_gives_the_same_picture(sample: object):
+def test_every_usual_layout_gives_the_same_picture(sample):
     assert picture_of(sample).size == (4, 6)
     assert picture_of(sample).getpixel((1, 1)) == (200, 200, 200)
 
@@ -85,7 +81,7 @@ def test_small_pictures_are_enlarged_without_blur():
     assert set(np.unique(sharp).tolist()) == {0, 255}
 
 
-def test_a_sheet_is_written_whole_into_a_new_folder(tmp_path: Path):
+def test_a_sheet_is_written_whole_into_a_new_folder(tmp_path):
     target = save_png(contact_sheet([GREY], [[GREY]]), tmp_path / "a" / "sheet.png")
     assert [p.name for p in target.parent.iterdir()] == ["sheet.png"]
     with Image.open(target) as opened:

@@ -1,14 +1,10 @@
 """Run reports: read from run directories alone, whatever of them is there."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
 import tomllib
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,14 +14,14 @@ from support.errors import refused
 from uncollapse import backbones, data, losses
 from uncollapse.report import diagnose_run, run_report, write_report
 from uncollapse.report.run_page import config_content, read_history, resolved, take_snapshot
-from uncollapse.training import NotMeasuredError, Run, parse_config
+from uncollapse.training import NotMeasuredError, parse_config
 from uncollapse.training.assemble import build_model
 from uncollapse.training.measures import dotted, write_measures
 
 LINE = RACE.to_dict()
 
 
-def test_a_report_of_one_run_lies_in_its_directory_and_tells_everything(copied: Run):
+def test_a_report_of_one_run_lies_in_its_directory_and_tells_everything(copied):
     path = write_report(copied)
     assert path == copied.path / "report.html"
     text = path.read_text(encoding="utf-8")
@@ -36,7 +32,7 @@ def test_a_report_of_one_run_lies_in_its_directory_and_tells_everything(copied: 
         assert piece in text
 
 
-def test_mode_drift_is_told_where_it_was_measured(copied: Run):
+def test_mode_drift_is_told_where_it_was_measured(copied):
     measures = copied.measures()
     after = replace(measures.after, batches=replace(measures.after.batches, modes=1.5))
     for rate, told in ((-0.25, True), (None, False)):
@@ -47,7 +43,7 @@ def test_mode_drift_is_told_where_it_was_measured(copied: Run):
         assert "+1.50" in text
 
 
-def test_events_and_changes_of_the_verdict_are_marked(copied: Run):
+def test_events_and_changes_of_the_verdict_are_marked(copied):
     copied.metrics_file.unlink()
     log(
         copied,
@@ -68,7 +64,7 @@ def test_events_and_changes_of_the_verdict_are_marked(copied: Run):
     assert "2 at 5: guard: rolled back to step 3" in text  # the flag in the curves
 
 
-def test_without_measures_the_last_logged_verdict_is_told_and_what_to_do(copied: Run):
+def test_without_measures_the_last_logged_verdict_is_told_and_what_to_do(copied):
     (copied.path / "measures.json").unlink()
     log(copied, {"step": 6, "verdict": "class-collapse"})
     text = write_report(copied).read_text(encoding="utf-8")
@@ -80,13 +76,13 @@ def test_without_measures_the_last_logged_verdict_is_told_and_what_to_do(copied:
 
 
 @pytest.mark.slow
-def test_the_page_needs_neither_dataset_nor_network_nor_loss(copied: Run, monkeypatch):
+def test_the_page_needs_neither_dataset_nor_network_nor_loss(copied, monkeypatch):
     verdict = copied.measures().after.splits["test"].health.verdict
     whole = write_report(copied).read_text(encoding="utf-8")
     assert "Measured on all 599 samples of test" in whole
     shutil.rmtree(copied.path / "checkpoints")
 
-    def forbidden(*_: object, **__: object) -> None:
+    def forbidden(*_, **__):
         raise AssertionError("a page builds no loss, loads no data and no networks")
 
     for module, name in ((data, "load"), (backbones, "build"), (losses.Loss, "__init__")):
@@ -96,7 +92,7 @@ def test_the_page_needs_neither_dataset_nor_network_nor_loss(copied: Run, monkey
     assert diagnose_run(copied.path).verdict == verdict
 
 
-def test_a_run_that_has_not_ended_is_still_reported(copied: Run):
+def test_a_run_that_has_not_ended_is_still_reported(copied):
     copied.summary_file.unlink()
     measures = copied.measures()
     write_measures(copied.path, replace(measures, after=None))
@@ -105,14 +101,12 @@ def test_a_run_that_has_not_ended_is_still_reported(copied: Run):
     assert "has no measures after training: it has not ended" in text
 
 
-def test_a_damaged_file_of_measures_is_named_on_the_page(copied: Run):
+def test_a_damaged_file_of_measures_is_named_on_the_page(copied):
     (copied.path / "embeddings-after.safetensors").write_bytes(b"x")
     assert "embeddings-after.safetensors is damaged" in write_report(copied).read_text("utf-8")
 
 
-def test_several_runs_stand_side_by_side_with_their_differences(
-    plain_run: Run, hard_run: Run, tmp_path: Path
-):
+def test_several_runs_stand_side_by_side_with_their_differences(plain_run, hard_run, tmp_path):
     text = run_report([plain_run.path, hard_run.path], tmp_path / "two.html").read_text("utf-8")
     assert "2 runs" in text
     assert "runs healthy" in text
@@ -122,9 +116,7 @@ def test_several_runs_stand_side_by_side_with_their_differences(
     assert text.count(">After<") >= 2
 
 
-def test_runs_of_the_same_name_are_told_apart_and_one_named_twice_is_one(
-    copied: Run, tmp_path: Path
-):
+def test_runs_of_the_same_name_are_told_apart_and_one_named_twice_is_one(copied, tmp_path):
     twin = copy_run(tmp_path / "elsewhere" / "copied")
     text = run_report([copied, twin], tmp_path / "two.html").read_text("utf-8")
     assert "elsewhere/copied" in text
@@ -133,7 +125,7 @@ def test_runs_of_the_same_name_are_told_apart_and_one_named_twice_is_one(
 
 
 @pytest.mark.slow
-def test_the_map_before_training_is_that_of_the_networks_first_weights(plain_run: Run):
+def test_the_map_before_training_is_that_of_the_networks_first_weights(plain_run):
     found = take_snapshot(plain_run, "test")
     rows = plain_run.rows("after", "test").rows
     first = build_model(plain_run.config, plain_run.sample_shape).eval()
@@ -147,7 +139,7 @@ def test_the_map_before_training_is_that_of_the_networks_first_weights(plain_run
         take_snapshot(plain_run, "train")
 
 
-def test_no_run_and_no_such_run_are_refused(tmp_path: Path):
+def test_no_run_and_no_such_run_are_refused(tmp_path):
     for name, runs in (("runs", []), ("run", [tmp_path])):
         with refused(name):
             run_report(runs, tmp_path / "x.html")
@@ -171,7 +163,7 @@ def test_a_config_is_compared_with_the_defaults_of_its_loss(values, changed):
     assert shown["every"] == {k: str(v) for k, v in config.flat().items() if v is not None}
 
 
-def test_a_run_measured_without_the_defaults_shows_its_keys_alone(copied: Run):
+def test_a_run_measured_without_the_defaults_shows_its_keys_alone(copied):
     write_measures(copied.path, replace(copied.measures(), defaults={}))
     text = write_report(copied).read_text(encoding="utf-8")
     assert "What differs from the defaults" not in text
@@ -182,7 +174,7 @@ def test_a_run_measured_without_the_defaults_shows_its_keys_alone(copied: Run):
 # Races of strategies, and lines of a log that are no race.
 
 
-def test_the_races_of_a_run_are_shown_under_its_name(copied: Run, hard_run: Run, tmp_path: Path):
+def test_the_races_of_a_run_are_shown_under_its_name(copied, hard_run, tmp_path):
     assert 'id="races"' not in write_report(copied).read_text(encoding="utf-8")
     first_version = {("laps" if key == "scores" else key): value for key, value in LINE.items()}
     log_races(copied, LINE, first_version)
@@ -195,7 +187,7 @@ def test_the_races_of_a_run_are_shown_under_its_name(copied: Run, hard_run: Run,
     assert "hard: race" not in text
 
 
-def of_score(**values: Any) -> dict[str, Any]:
+def of_score(**values):
     return {**LINE, "scores": [{**LINE["scores"][0], **values}]}
 
 
@@ -213,7 +205,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("race", DAMAGED, ids=[json.dumps(one)[:60] for one in DAMAGED])
-def test_what_is_no_race_is_named_and_the_rest_of_its_line_is_read(copied: Run, race: object):
+def test_what_is_no_race_is_named_and_the_rest_of_its_line_is_read(copied, race):
     log_races(copied, race, LINE)
     history = read_history(copied)
     assert [step for step, _ in history.races] == [4]
@@ -221,7 +213,7 @@ def test_what_is_no_race_is_named_and_the_rest_of_its_line_is_read(copied: Run, 
     assert (3, 0.5) in history.curves["loss"]
 
 
-def test_the_page_of_a_run_with_damaged_races_is_still_written(copied: Run):
+def test_the_page_of_a_run_with_damaged_races_is_still_written(copied):
     log_races(copied, *DAMAGED)
     text = write_report(copied).read_text(encoding="utf-8")
     assert 'id="races"' not in text

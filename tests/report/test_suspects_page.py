@@ -1,7 +1,5 @@
 """The page of suspects: a card for each, pictures or words, hostile text shown as text."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from uncollapse.metrics import suspect_labels

@@ -1,8 +1,5 @@
 """The report of a sweep: one page, one Markdown table, each chart as a file."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -25,7 +22,7 @@ from uncollapse.report.sweep_page import (
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def written(tmp_path_factory):
     folder = write_sweep(tmp_path_factory.mktemp("sweeps") / "shapes")
     (folder / "pictures").mkdir()
     (folder / "pictures" / "old.svg").write_text("<svg/>")
@@ -34,7 +31,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return texts
 
 
-def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(written: dict[str, str]):
+def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(written):
     page = written["sweep.html"]
     for words in (
         "5 of 11 runs collapsed", "best R@1 on test", "Best R@1 on test of those that did not",
@@ -50,7 +47,7 @@ def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(writt
     assert kinds == {"diameter", "collapse", "shapes"}
 
 
-def test_the_markdown_has_a_line_for_each_point_of_the_grid(written: dict[str, str]):
+def test_the_markdown_has_a_line_for_each_point_of_the_grid(written):
     first, _, head, line, *rows = written["sweep.md"].splitlines()
     assert first.startswith("12 runs, 1 failed; 5 of 11 collapsed.")
     assert "for 6 runs, of which 6 ended above it" in first
@@ -60,7 +57,7 @@ def test_the_markdown_has_a_line_for_each_point_of_the_grid(written: dict[str, s
     assert len(rows) == 6
 
 
-def test_runs_that_end_below_their_start_are_counted_and_named(tmp_path: Path):
+def test_runs_that_end_below_their_start_are_counted_and_named(tmp_path):
     folder = write_sweep(tmp_path / "below")
     header, rows = read_csv(folder / "results.csv")
     for row in rows[:-1]:
@@ -80,7 +77,7 @@ def test_runs_that_end_below_their_start_are_counted_and_named(tmp_path: Path):
     assert lines[4].endswith("| 50\u00a0% | 90\u00a0% |")
 
 
-def test_the_defaults_are_those_that_a_run_of_the_sweep_was_measured_with(tmp_path: Path):
+def test_the_defaults_are_those_that_a_run_of_the_sweep_was_measured_with(tmp_path):
     folder = write_sweep(tmp_path / "sweep")
     assert read_view(folder).defaults == {}
     run = copy_run(folder / "runs" / "a")
@@ -95,15 +92,13 @@ def test_the_defaults_are_those_that_a_run_of_the_sweep_was_measured_with(tmp_pa
 
 
 @pytest.mark.parametrize(("count", "total"), [(0, 5), (3, 7), (59, 60), (60, 60)])
-def test_the_interval_of_a_share_is_wilsons(count: int, total: int):
+def test_the_interval_of_a_share_is_wilsons(count, total):
     expected = stats.binomtest(count, total).proportion_ci(0.95, method="wilson")
     rate = wilson_interval(count / total, total)
     assert (rate.low, rate.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
-def point(
-    x: float, size: float, bound: float | None = None, group: str = "", *, start: float = 2.0
-) -> Point:
+def point(x, size, bound=None, group="", *, start=2.0):
     fell = size < 0.01 * start
     row = {"diameter": size, "diameter_init": start, "bound": bound, "collapsed": fell}
     return Point(x, row, group)
