@@ -44,15 +44,12 @@ def diagnose_as_the_action(folder, files, options=""):
     assert set(given) == set(step["env"])
     given |= {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "RUNNER_TEMP": str(folder)}
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-c", step["run"]],
-        cwd=folder,
-        env=os.environ | given | {"PATH": path},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+    return run(["bash", "-c", step["run"]], folder, given | {"PATH": path})
+
+
+def run(words, folder, variables):
+    options = {"capture_output": True, "text": True, "encoding": "utf-8", "check": False}
+    return subprocess.run(words, cwd=folder, env=os.environ | variables, **options)
 
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="the action's lines are bash")
@@ -80,13 +77,7 @@ def test_the_action_judges_the_files_and_shows_the_diagnosis(embeddings):
 def test_the_hook_fails_on_a_collapsed_file(embeddings):
     (hook,) = read(".pre-commit-hooks.yaml")
     words = [*hook["entry"].split()[1:], *hook["args"], "good.npy", "flat.npy"]
-    done = subprocess.run(
-        [sys.executable, "-m", "uncollapse", *words],
-        cwd=embeddings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run([sys.executable, "-m", "uncollapse", *words], embeddings, {})
     assert done.returncode == 1
     assert "failed: flat.npy" in done.stderr
     wanted = re.compile(hook["files"])

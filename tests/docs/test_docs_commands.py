@@ -64,14 +64,6 @@ def test_a_config_is_accepted(block):
         parse_config(values)
 
 
-def test_a_command_that_does_not_exist_is_found():
-    for wrong in ("uncollapse trian x", "uncollapse train x --sett a=b", "uncollapse train"):
-        with pytest.raises((_USAGE, AssertionError)):
-            check(wrong.split())
-    with pytest.raises(ValueError, match=r"mining\.positives"):
-        check(["uncollapse", "train", "x", "--set", "mining.positives=esy"])
-
-
 def check(words):
     """Parse a command line as the program would, without running it."""
     program, *rest = words

@@ -99,8 +99,6 @@ def test_in_a_browser_nothing_of_it_runs(browser, hostile, name):
     visit = browser.open(hostile[name])
     assert visit.complaints == []
     assert visit.value("typeof owned") == "undefined"
-    assert visit.value("document.querySelectorAll('[onerror], [src=x]').length") == 0
-    assert visit.value("document.scripts.length") == 1
     assert SHOWN in visit.value("document.body.textContent")
     assert visit.value(ACTING) == []
     # Whatever a reader may do to an element: nothing of the text listens.

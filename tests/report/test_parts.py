@@ -29,13 +29,11 @@ def test_a_plane_in_many_dimensions_is_drawn_without_distortion(n, dim, scale, s
     )
 
 
-def test_two_dimensions_stay_as_they_are_and_one_gets_a_second():
+def test_few_dimensions_few_rows_and_equal_rows_can_be_drawn():
     rows = [[1.0, 2.0], [3.0, 5.0]]
     assert project(rows).tolist() == rows
     assert project([[1.0], [4.0]]).tolist() == [[1.0, 0.0], [4.0, 0.0]]
 
-
-def test_two_rows_in_many_dimensions_and_equal_rows_can_be_drawn():
     assert project(np.eye(5)[:2]).shape == (2, 2)
     assert np.array_equal(project(np.ones((4, 5))), np.zeros((4, 2)))
 
@@ -57,14 +55,10 @@ def test_each_strategy_is_a_line_that_ends_where_it_is_out():
     ends = [line.points[-1][0] for line in lines]
     assert ends[0] == ends[1] > ends[2]
     assert "easy x hard: from 0.625 to 0.625" in chart.description
+    assert "hard x hard: from 0.25 to 0" in race_chart(RACE, "Race", start=0.25).description
     names = [entry.name for entry in chart.legend]
     assert names == ["inside x hard, scale-free (chosen)", "easy x hard", "hard x hard"]
     assert chart.note == "R@1 of 96 held-out training samples; chosen: inside x hard, scale-free"
-
-
-def test_lines_begin_at_the_start_where_it_is_known():
-    chart = race_chart(RACE, "Race", start=0.25)
-    assert "hard x hard: from 0.25 to 0" in chart.description
 
 
 @pytest.mark.parametrize("recall", [0.0, 0.5, 1.0])

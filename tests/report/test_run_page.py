@@ -25,10 +25,8 @@ def test_a_report_of_one_run_lies_in_its_directory_and_tells_everything(copied):
     path = write_report(copied)
     assert path == copied.path / "report.html"
     text = path.read_text(encoding="utf-8")
-    for piece in (
-        "Run copied", "Loss", "Diameter", "R@k, test", ">Before<", ">After<", "mining.epsilon",
-        "neighbours share the query", "the reference is the untrained network", "versions",
-    ):  # fmt: skip
+    assert "neighbours share the query" in text
+    for piece in ("Run copied", "Loss", "Diameter", "R@k, test", ">Before<", ">After<", "versions"):
         assert piece in text
 
 
@@ -59,8 +57,6 @@ def test_events_and_changes_of_the_verdict_are_marked(copied):
         (6, "verdict: shrinking → healthy"),
     ]
     text = write_report(copied).read_text(encoding="utf-8")
-    assert "Events marked in the curves" in text
-    assert "guard: rolled back to step 3" in text
     assert "2 at 5: guard: rolled back to step 3" in text  # the flag in the curves
 
 
@@ -68,11 +64,8 @@ def test_without_measures_the_last_logged_verdict_is_told_and_what_to_do(copied)
     (copied.path / "measures.json").unlink()
     log(copied, {"step": 6, "verdict": "class-collapse"})
     text = write_report(copied).read_text(encoding="utf-8")
-    assert "Class collapse: classes have become points" in text
-    assert "Nothing is known of the embeddings of test" in text
-    assert "RUN --measure" in text
-    assert "This is the last verdict that was logged." in text
-    assert "Loss" in text
+    for piece in ("Class collapse: classes", "RUN --measure", "last verdict that was logged"):
+        assert piece in text
 
 
 @pytest.mark.slow
@@ -92,16 +85,13 @@ def test_the_page_needs_neither_dataset_nor_network_nor_loss(copied, monkeypatch
     assert diagnose_run(copied.path).verdict == verdict
 
 
-def test_a_run_that_has_not_ended_is_still_reported(copied):
+def test_a_run_that_has_not_ended_or_is_damaged_is_still_reported(copied):
     copied.summary_file.unlink()
     measures = copied.measures()
     write_measures(copied.path, replace(measures, after=None))
     text = write_report(copied).read_text(encoding="utf-8")
-    assert "not ended" in text
     assert "has no measures after training: it has not ended" in text
-
-
-def test_a_damaged_file_of_measures_is_named_on_the_page(copied):
+    write_measures(copied.path, measures)
     (copied.path / "embeddings-after.safetensors").write_bytes(b"x")
     assert "embeddings-after.safetensors is damaged" in write_report(copied).read_text("utf-8")
 
@@ -109,11 +99,9 @@ def test_a_damaged_file_of_measures_is_named_on_the_page(copied):
 def test_several_runs_stand_side_by_side_with_their_differences(plain_run, hard_run, tmp_path):
     text = run_report([plain_run.path, hard_run.path], tmp_path / "two.html").read_text("utf-8")
     assert "2 runs" in text
-    assert "runs healthy" in text
     differences = text[text.index('id="config"') : text.index("keys that are the same")]
     assert "mining.positives" in differences
     assert "mining.epsilon" not in differences
-    assert text.count(">After<") >= 2
 
 
 def test_runs_of_the_same_name_are_told_apart_and_one_named_twice_is_one(copied, tmp_path):
@@ -180,8 +168,8 @@ def test_the_races_of_a_run_are_shown_under_its_name(copied, hard_run, tmp_path)
     log_races(copied, LINE, first_version)
     assert read_history(copied).races == [(3, RACE), (4, RACE)]
     text = write_report(copied).read_text(encoding="utf-8")
-    for piece in ("Race at step 3", "Race at step 4", "chosen: inside x hard, scale-free"):
-        assert piece in text
+    assert "Race at step 3" in text
+    assert "Race at step 4" in text
     text = run_report([copied, hard_run], tmp_path / "two.html").read_text(encoding="utf-8")
     assert "copied: race at step 3" in text
     assert "hard: race" not in text
@@ -209,12 +197,10 @@ def test_what_is_no_race_is_named_and_the_rest_of_its_line_is_read(copied, race)
     log_races(copied, race, LINE)
     history = read_history(copied)
     assert [step for step, _ in history.races] == [4]
-    assert any("step 3" in line for line in history.complaints)
+    assert any("metrics.jsonl is damaged: the race of step 3" in x for x in history.complaints)
     assert (3, 0.5) in history.curves["loss"]
 
 
 def test_the_page_of_a_run_with_damaged_races_is_still_written(copied):
     log_races(copied, *DAMAGED)
-    text = write_report(copied).read_text(encoding="utf-8")
-    assert 'id="races"' not in text
-    assert "metrics.jsonl is damaged: the race of step 3" in text
+    assert 'id="races"' not in write_report(copied).read_text(encoding="utf-8")

@@ -12,8 +12,8 @@ from uncollapse.charts import svg
 from uncollapse.charts.marks import Points, Polyline, Text
 from uncollapse.metrics.intervals import wilson_interval
 from uncollapse.report.sweep_page import (
+    ChartedRun,
     Facet,
-    Point,
     diameter_chart,
     rate_chart,
     read_view,
@@ -33,12 +33,8 @@ def written(tmp_path_factory):
 
 def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(written):
     page = written["sweep.html"]
-    for words in (
-        "5 of 11 runs collapsed", "best R@1 on test", "Best R@1 on test of those that did not",
-        "Diameter against batch size", "R@1 on test, in %", "P by K", "Base config",
-        "batch size 32: diameter 0.01",
-    ):  # fmt: skip
-        assert words in page
+    words = ("5 of 11 runs collapsed", "best R@1 on test", "batch size 32: diameter 0.01")
+    assert [each for each in words if each not in page] == []
     assert "R@1<" not in page
     failed = page[page.index('<section id="failed"') :]
     assert "p=8,k=4,dim=16,seed=1" in failed.replace("<wbr>", "")
@@ -48,11 +44,10 @@ def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(writt
 
 
 def test_the_markdown_has_a_line_for_each_point_of_the_grid(written):
-    first, _, head, line, *rows = written["sweep.md"].splitlines()
+    first, _, head, _, *rows = written["sweep.md"].splitlines()
     assert first.startswith("12 runs, 1 failed; 5 of 11 collapsed.")
     assert "for 6 runs, of which 6 ended above it" in first
     assert head.endswith("| bound (17) | R@1 on test |")
-    assert head.count("|") == line.count("|") == rows[0].count("|")
     assert rows[0] == "| 2 | 2 | 128 | 0 of 2 | 0.00 to 0.66 | 2 | 1.45 | 1 | 90\u00a0% |"
     assert len(rows) == 6
 
@@ -71,7 +66,6 @@ def test_runs_that_end_below_their_start_are_counted_and_named(tmp_path):
         text = (folder / name).read_text(encoding="utf-8")
         assert words in text
         assert "by fine labels" not in text
-        assert "R@1 on test, before training" in text
     lines = text.splitlines()
     assert lines[2].endswith("| R@1 on test, before training | R@1 on test |")
     assert lines[4].endswith("| 50\u00a0% | 90\u00a0% |")
@@ -101,7 +95,7 @@ def test_the_interval_of_a_share_is_wilsons(count, total):
 def point(x, size, bound=None, group="", *, start=2.0):
     fell = size < 0.01 * start
     row = {"diameter": size, "diameter_init": start, "bound": bound, "collapsed": fell}
-    return Point(x, row, group)
+    return ChartedRun(x, row, group)
 
 
 RUNS = Facet(
