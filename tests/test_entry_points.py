@@ -16,17 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import odd_inputs
 import uncollapse as uc
-from odd_inputs import (
-    BAD_EMBEDDINGS,
-    BAD_LABELS,
-    CLASSES,
-    EMBEDDINGS,
-    FINE,
-    LABELS,
-    NOT_FINITE,
-    ROWS,
-)
+from odd_inputs import BAD_EMBEDDINGS, BAD_LABELS, CLASSES, EMBEDDINGS, FINE, LABELS, ROWS
 from uncollapse._base.check import InputError
 from uncollapse.health.drifts import LOSSES as DRIFT_LOSSES
 from uncollapse.losses.proxies import ProxyLoss
@@ -38,6 +30,7 @@ from uncollapse.noise import NoiseModel
 Entry = Callable[[Any, Any], Any]  # of embeddings and labels
 Z, Y = torch.tensor(ROWS), CLASSES.tolist()
 OTHER = torch.tensor(ROWS[::-1].copy()) + 0.5
+SEEN = (OTHER, CLASSES + 1, [1] * 12)  # by another camera
 MODEL = NoiseModel(3, 0.8)
 
 
@@ -108,16 +101,6 @@ def _diagnosed(x, y):
     return [*_health(result.health), [[*values.values()] for values in result.scores.values()]]
 
 
-def _reid(first):
-    plain = (OTHER, CLASSES + 1, [1] * 12)
-
-    def call(x, y):
-        own = (x, y, [2] * 12)
-        return uc.reid(*(*own, *plain) if first else (*plain, *own))
-
-    return call
-
-
 def _drifts(x, y):
     losses = {name: DRIFT_LOSSES[name] for name in ("triplet, margin 0.2", "contrastive")}
     table = uc.health.drift_table(x, y, losses=losses, positives=["easy"], negatives=["hard"], k=1)
@@ -155,8 +138,8 @@ BOTH = {
     "Miner, references": lambda x, y: uc.Miner("hard", "hard")(OTHER, CLASSES, x, y),
     "modes_per_class, fine": lambda x, y: uc.metrics.modes_per_class(x, y, FINE).modes,
     "retrieval, gallery": lambda x, y: uc.retrieval(OTHER, CLASSES, x, y),
-    "reid": _reid(first=True),
-    "reid, gallery": _reid(first=False),
+    "reid": lambda x, y: uc.reid(x, y, [2] * 12, *SEEN),
+    "reid, gallery": lambda x, y: uc.reid(*SEEN, x, y, [2] * 12),
     **{
         f"expected_{loss}": lambda x, y, loss=loss: uc.noise.expected_loss(
             loss, x, y, MODEL, **{"beta": 1.0} if "margin" in loss else {}
@@ -331,7 +314,7 @@ def test_embeddings_that_nobody_can_use_are_refused_in_a_sentence(name):
     if name.endswith(("references", "gallery", "end", "distances, second", "kmeans, init")):
         del forms["None"]  # is the default there
     if not name.startswith(TELL):
-        forms |= NOT_FINITE
+        forms |= odd_inputs.NOT_FINITE
     entry = (lambda x: BOTH[name](x, Y)) if name in BOTH else POINTS[name]
     assert_refused(entry, _fewer(name, forms))
 

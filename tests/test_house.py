@@ -11,11 +11,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 ROOT = Path(__file__).parents[1]
 MODULE = '''"""A docstring
 of two lines."""
-
 # a comment
 import os
 from sys import path
-
 __all__ = ["long"]
 
 
@@ -23,7 +21,6 @@ def long(
     x,
 ):
     """Documented."""
-
     text = """not a
     docstring"""
     return text, x, os, path

@@ -15,21 +15,19 @@ COSINE = ["--metric", "cosine"]
 def people(folder):
     """Four pictures each of six people, and a list of pairs as LFW has it: 2 folds of 3 and 3."""
     rng = np.random.default_rng(0)
-    labels = np.repeat([f"P_{c}" for c in "abcdef"], 4)
+    who = [f"P_{c}" for c in "abcdef"]
+    labels = np.repeat(who, 4)
     names = np.array([f"{y}/{y}_{i % 4 + 1:04d}.jpg" for i, y in enumerate(labels)])
     x = rng.normal(size=(6, 8))[np.arange(24) // 4] + 0.8 * rng.normal(size=(24, 8))
     np.savez("named.npz", embeddings=x, labels=labels, names=names)
     np.savez("labelled.npz", embeddings=x, labels=labels)
     lines, pairs = ["2\t3"], []
     for fold in range(2):
-        for c in range(3):
-            p = 3 * fold + c
-            lines.append(f"P_{'abcdef'[p]}\t{c + 1}\t4")
-            pairs.append((4 * p + c, 4 * p + 3))
-        for c in range(3):
-            p, q = 3 * fold + c, (3 * fold + c + 1) % 6
-            lines.append(f"P_{'abcdef'[p]}\t2\tP_{'abcdef'[q]}\t1")
-            pairs.append((4 * p + 1, 4 * q))
+        people = range(3 * fold, 3 * fold + 3)
+        lines += [f"{who[p]}\t{p % 3 + 1}\t4" for p in people]
+        pairs += [(4 * p + p % 3, 4 * p + 3) for p in people]
+        lines += [f"{who[p]}\t2\t{who[(p + 1) % 6]}\t1" for p in people]
+        pairs += [(4 * p + 1, 4 * ((p + 1) % 6)) for p in people]
     (folder / "pairs.txt").write_text("\n".join(lines) + "\n")
     return x, labels, names, np.array(pairs)
 

@@ -22,18 +22,14 @@ _USAGE = typer.BadParameter.__base__  # click's own, or typer's copy of it
 _INLINE = re.compile(r"`uncollapse ([a-z]+)([^`]*)`")
 
 
-def commands(block):
-    """The block's lines, those that a backslash breaks joined; `$ ` is a prompt."""
-    lines = block.text.replace("\\\n", " ").splitlines()
-    return [line.removeprefix("$ ").strip() for line in lines]
-
-
 def shown():
     """(where, words) of every command in a fence of no language, `sh` or `console`."""
     found = []
     for page in WRITTEN:
         for block in blocks(page, "", "sh", "console"):
-            for line in commands(block):
+            # A backslash breaks a line; `$ ` is a prompt.
+            for line in block.text.replace("\\\n", " ").splitlines():
+                line = line.removeprefix("$ ").strip()
                 if re.match(r"(uncollapse|torchrun|python|make)\s", line):
                     found.append((block.name, shlex.split(line, comments=True)))
     return found

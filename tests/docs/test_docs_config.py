@@ -30,14 +30,10 @@ def section_of(block):
 
 
 def sub_tables(section):
-    kinds = {
-        key: [field.annotation, *get_args(field.annotation)]
-        for key, field in section.model_fields.items()
-    }
     return {
         key: kind
-        for key, several in kinds.items()
-        for kind in several
+        for key, field in section.model_fields.items()
+        for kind in (field.annotation, *get_args(field.annotation))
         if isinstance(kind, type) and issubclass(kind, Section) and not issubclass(kind, LossConfig)
     }
 

@@ -130,5 +130,4 @@ def test_a_chart_without_a_wide_range_is_linear_and_starts_at_zero():
 @pytest.mark.parametrize("draw", [diameter_chart, rate_chart])
 def test_a_picture_stands_alone_as_well_formed_svg(draw):
     root = ElementTree.fromstring(svg(draw(RUNS)))
-    assert root.tag.endswith("svg")
     assert "--card" in "".join(root.itertext())  # it brings its colours
