@@ -52,11 +52,8 @@ def run(words, folder, variables):
     return subprocess.run(words, cwd=folder, env=os.environ | variables, **options)
 
 
-needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="the action's lines are bash")
-
-
 @pytest.mark.processes
-@needs_bash
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the action's lines are bash")
 def test_the_action_judges_the_files_and_shows_the_diagnosis(embeddings):
     done = diagnose_as_the_action(embeddings, "g*.npy", "--max-rows 50")
     assert done.returncode == 0, done.stderr
@@ -114,15 +111,12 @@ def test_every_python_that_is_claimed_is_tested():
     assert PROJECT["requires-python"] == ">=" + min(claimed, key=lambda v: int(v.split(".")[1]))
 
 
-def test_the_targets_that_ci_makes_exist():
+def test_the_targets_that_ci_makes_exist_and_the_citation_has_the_version():
     made = (ROOT / "Makefile").read_text("utf-8")
     for workflow in ("ci", "release"):
         text = (ROOT / f".github/workflows/{workflow}.yml").read_text("utf-8")
         for target in re.findall(r"run: make ([a-z-]+)", text):
             assert re.search(rf"^{target}:", made, re.MULTILINE), target
-
-
-def test_the_citation_has_the_version_of_the_package():
     assert read("CITATION.cff")["version"] == __version__
 
 

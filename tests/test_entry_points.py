@@ -299,11 +299,8 @@ def test_labels_of_every_form_give_one_result(name):
 
 @pytest.mark.parametrize("name", VALUES)
 def test_values_of_every_form_give_one_result(name):
-    forms = {
-        form: make(ROWS[:, :1])
-        for form, make in _only(EMBEDDINGS, without=("list", "tuple", "frame")).items()
-    }
-    flat = {form: values.flatten() for form, values in forms.items()}
+    known = _only(EMBEDDINGS, without=("list", "tuple", "frame"))
+    flat = {form: make(ROWS[:, :1]).flatten() for form, make in known.items()}
     frame = EMBEDDINGS["data frame"](ROWS[:, 0])
     assert_alike(VALUES[name], ROWS[:, 0], flat | {"list": ROWS[:, 0].tolist(), "frame": frame})
 
@@ -352,12 +349,9 @@ def test_a_random_view_of_random_numbers_is_read_as_its_values(data):
     known = (CLASSES + 1).tolist() if name.startswith("reid") else Y
     entry = (lambda x: BOTH[name](x, known)) if name in BOTH else POINTS[name]
     double = dtype[1] == "i" or "8" in dtype
-    expected = numbers(
-        entry(torch.tensor(values, dtype=torch.float64 if double else torch.float32))
-    )
-    assert numbers(entry(wide[:, ::step])) == pytest.approx(
-        expected, rel=1e-4, abs=1e-5, nan_ok=True
-    )
+    plain = torch.tensor(values, dtype=torch.float64 if double else torch.float32)
+    expected = pytest.approx(numbers(entry(plain)), rel=1e-4, abs=1e-5, nan_ok=True)
+    assert numbers(entry(wide[:, ::step])) == expected
 
 
 @given(names=st.lists(st.text(max_size=6), min_size=12, max_size=12), as_objects=st.booleans())

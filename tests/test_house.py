@@ -21,6 +21,7 @@ def long(
     x,
 ):
     """Documented."""
+
     text = """not a
     docstring"""
     return text, x, os, path
@@ -37,16 +38,13 @@ def measured(folder, ceilings, room="room"):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    ("room", "longest"),
-    [("room", "8  # lines"), ("_kernels", "1")],
-    ids=["lines", "compiled loops"],
-)
+# Compiled loops may be long.
+@pytest.mark.parametrize(("room", "longest"), [("room", "8  # lines"), ("_kernels", "1")])
 def test_blank_lines_comments_and_docstrings_do_not_count(tmp_path, room, longest):
     ceilings = f"longest-function {longest}\n{room} 9 2\nall 9 2\n"
     done = measured(tmp_path, ceilings, room)
     assert done.returncode == 0, done.stdout
-    assert done.stdout.splitlines()[1].split()[1:5] == ["9", "9", "2", "2"]
+    assert done.stdout.splitlines()[1].split()[1:] == ["9", "9", "2", "2", "8", "33.3%"]
 
 
 def test_what_is_above_a_ceiling_fails_and_is_named(tmp_path):

@@ -10,7 +10,6 @@ from torch import nn
 import uncollapse as uc
 from odd_inputs import CLASSES, ROWS
 from support.errors import refused
-from uncollapse._base.check import InputError
 from uncollapse.mining import as_pairs
 
 Z, Y = torch.tensor(ROWS, dtype=torch.float32), CLASSES.tolist()
@@ -85,13 +84,12 @@ def test_a_likely_mistake_gets_a_sentence_that_helps(name):
 
 def test_a_choice_is_checked_when_it_is_set():
     miner = uc.Miner("hard", "hard")
-    with pytest.raises(InputError, match="did you mean 'semihard'"):
-        miner.negatives = "semi-hard"
-    with refused("negatives"):
-        miner.negatives = ["semihard"]
+    for wrong in ("semi-hard", ["semihard"]):
+        with refused("negatives"):
+            miner.negatives = wrong
     assert miner.negatives == "hard"
     loss = uc.TripletLoss(miner=miner)
-    with pytest.raises(InputError, match="did you mean 'nonzero'"):
+    with refused("reduction"):
         loss.reduction = "non-zero"
     with refused("margin"):
         uc.TripletLoss(margin=torch.zeros(999, 9))

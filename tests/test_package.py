@@ -60,8 +60,7 @@ def imported(*packages):
             names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
         else:
             return ""
-        found = [n for n in names for p in packages if n == p or n.startswith(f"{p}.")]
-        return ", ".join(found[:1])
+        return next((n for n in names for p in packages if f"{n}.".startswith(f"{p}.")), "")
 
     return look
 
@@ -109,24 +108,16 @@ def test_what_is_written_once_is_in_its_room_alone(nodes, look, home):
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.parametrize("without", [False, True], ids=["kernels", "no kernels"])
-def test_each_walk_crosses_eight_files_at_most(without):
-    assert walked(*["--without-kernels"] * without).count("files (at most 8)") == 3
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_a_jpeg_crosses_few_files_on_its_way_to_a_page():
-    """Training crosses 70 files at most, the page 30; a session changes package 30 times."""
-    assert walked("jpeg").count("files (at most") == 3
-
-
-def walked(*options):
+@pytest.mark.parametrize(
+    ("options", "most"), [([], "8)"), (["--without-kernels"], "8)"), (["jpeg"], "")], ids=str
+)
+def test_each_walk_crosses_few_files(options, most):
+    """A JPEG on its way to a page: training crosses 70 files at most, the page 30."""
     command = [sys.executable, "tools/walk.py", *options]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.stdout.count(f"files (at most {most}") == 3
 
 
 def test_the_page_of_the_api_names_what_is_at_the_top_and_nothing_else():

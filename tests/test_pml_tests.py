@@ -13,16 +13,12 @@ import unittest
 import torch
 from pytorch_metric_learning.{package} import {name}
 import uncollapse
-
-
 class Test{name}(unittest.TestCase):
     def test_ours(self):
         made = {name}({arguments})
         self.assertIsInstance(made.wrapped, (uncollapse.Loss, uncollapse.Miner))
-
     def test_part(self):
         {name}({part})
-
     def test_wrong(self):
         self.assertEqual({name}({arguments}).wrapped, 0)
 """

@@ -216,7 +216,6 @@ def test_pictures_of_an_embedded_split_are_found_wherever_they_are_now(pets, cli
     for ending in ("npz", "safetensors", "parquet"):
         cli("embed", "run", "--out", f"z.{ending}")
         assert open_source(f"z.{ending}").names[0] == str(pets / "pets/test/cat/0.png")
-    (pets / "elsewhere").mkdir()
     shutil.copytree("pets", "elsewhere/moved")
     monkeypatch.chdir(pets / "elsewhere")
     for place in ("..", pets / "pets", "moved", "moved/test"):

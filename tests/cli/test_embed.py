@@ -31,6 +31,8 @@ def test_the_last_split_a_run_is_evaluated_on_is_taken(splits, usual):
 
 # Texts
 
+OUT = ["--out", "z.npz"]
+
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory, write_texts):
@@ -92,17 +94,14 @@ def test_queries_are_texts_files_or_rows_and_the_gallery_the_split_or_a_file(tex
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["embed", "RUN", "--images", ".", "--out", "z.npz"], "--images is only for runs"),
+        (["embed", "RUN", "--images", ".", *OUT], "--images is only for runs"),
         (["search", "RUN", "rain", "-k", "1", "--out", "z.png"], "texts have no pictures"),
         (["search", "RUN", "none.txt"], "no file none.txt"),
         (["search", "RUN"], "image files, texts, or row numbers"),
-        (["embed", "RUN", "--texts", "mnist", "--out", "z.npz"], "a dataset of texts, got mnist"),
+        (["embed", "RUN", "--texts", "mnist", *OUT], "a dataset of texts, got mnist"),
         (["export", "RUN"], "only networks for images are exported"),
-        (["embed", "sentence:x", "--out", "z.npz"], "--texts: expected a file or dataset"),
-        (
-            ["embed", "sentence:x", "--texts", "a", "--best", "--out", "z.npz"],
-            "--best is only for runs",
-        ),
+        (["embed", "sentence:x", *OUT], "--texts: expected a file or dataset"),
+        (["embed", "sentence:x", "--texts", "a", "--best", *OUT], "--best is only for runs"),
         (["search", "sentence:x", "rain"], "--gallery: expected a file or dataset of texts"),
     ],
 )

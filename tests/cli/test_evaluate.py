@@ -133,6 +133,8 @@ def test_re_ranked_figures_stand_beside_the_plain_ones(rows, evaluated):
     for by, prefix, settings in (("label", "", None), ("re-ranked", "reranked/", ReRanking())):
         expected = uc.reid(*sides, ks=(1, 5), rerank=settings)
         assert_same(lines, by, expected, ("mAP", "cmc@1", "cmc@5", "mINP"), prefix)
+    with open("scores.json") as file:
+        assert json.load(file)["rerank"] == {"k1": 20, "k2": 6, "lambda_value": 0.3}
     assert "k1 = 20, k2 = 6, λ = 0.3" in said
     shown = [line for line in said.splitlines() if "mAP" in line]
     assert ["re-ranked" in line for line in shown] == [False, True]

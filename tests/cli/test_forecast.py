@@ -76,6 +76,7 @@ def test_a_race_prints_its_table_and_leaves_a_better_config_that_trains(config, 
     assert float(left) > 0
     assert (recall[-1], result) == ("%", "out")
     assert [cells[-1] for cells in results.values()].count("wins") == 1
+    assert "recommended" not in said
     assert "uncollapse train run.better.toml --out runs/run.better" in said
     assert names(config) == {"run.toml", "run.better.toml"}
     first, then = load_config("run.toml", ["seed=1"]), load_config("run.better.toml")
@@ -96,10 +97,12 @@ def test_a_race_prints_its_table_and_leaves_a_better_config_that_trains(config, 
 def test_an_own_strategy_that_wins_is_said_and_files_have_the_race(config, cli):
     keys = ["mining.positives=easy", "mining.negatives=semihard", "optimizer.lr=1e-12"]
     safe = [word for key in keys for word in ("--set", key)]
-    shapes = ["--p", "2,5", "--k", "4", "--probe", "10", "--out", "out"]
+    more = ["--p", "2,5", "--k", "4", "--probe", "10", "--out", "out"]
     words = ["forecast", "run.toml", "--race", "--race-steps", "40", *safe]
-    said = cli(*words, *shapes)
+    said = cli(*words, *more)
     assert "easy x semihard wins: run.toml can stay as it is" in said.text
     assert names(config) == {"run.toml", "out"}
+    shapes = {tuple(line.split()[:2]) for line in said.out.splitlines()}
+    assert {("2", "4"), ("5", "4")} <= shapes
     assert names(config / "out") == {"forecast.csv", "forecast.html", "race.csv"}
     assert "Race from the untrained network" in (config / "out/forecast.html").read_text()

@@ -42,14 +42,12 @@ def test_every_row_is_searched_and_written_while_the_terminal_has_the_first(rows
         assert float(own[0]["distance"]) == pytest.approx(distance[query, order[0]])
 
 
-def test_a_row_is_meant_by_its_name_or_its_number(rows, cli):
+def test_a_row_is_meant_by_its_name_or_its_number_and_a_cosine_is_shown_as_one(rows, cli):
     cli("search", "z.npz", "pics/7.png", "9", "-k", "2", "--out", "near.json")
     queries = [entry["query"] for entry in written("near.json")]
     assert queries == ["pics/7.png"] * 2 + ["pics/9.png"] * 2
     assert "label" not in cli("search", "bare.npy", "9", "-k", "1").out
 
-
-def test_cosine_is_shown_as_a_cosine(rows, cli):
     cli("search", "z.npz", "0", "--metric", "cosine", "--out", "near.json")
     first = written("near.json")[0]
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -66,15 +66,14 @@ def test_the_list_of_lfw_is_read_with_its_folds(people, verified, file):
     assert "2 folds" in said.out
 
 
-def test_a_table_of_pairs_by_name_or_by_row(people, verified):
+def test_a_table_of_pairs_by_name_or_by_row(people, verified, folder):
     x, labels, names, pairs = people
     same = labels[pairs[:, 0]] == labels[pairs[:, 1]]
-    with open("names.csv", "w") as file:
-        file.write("name1,name2,same\n")
-        for (i, j), truth in zip(pairs, same, strict=True):
-            file.write(f"{names[i]},elsewhere/{names[j].split('/')[1]},{int(truth)}\n")
-    with open("rows.csv", "w") as file:
-        file.write("first,second\n" + "\n".join(f"{i},{j}" for i, j in pairs))
+    lines = ["name1,name2,same"]
+    for (i, j), truth in zip(pairs, same, strict=True):
+        lines.append(f"{names[i]},elsewhere/{names[j].split('/')[1]},{int(truth)}")
+    (folder / "names.csv").write_text("\n".join(lines))
+    (folder / "rows.csv").write_text("first,second\n" + "\n".join(f"{i},{j}" for i, j in pairs))
     named, _ = verified("named.npz", "--pairs", "names.csv", *COSINE)
     by_row, _ = verified("labelled.npz", "--pairs", "rows.csv", *COSINE)  # labels say who is same
     assert named["auc"] == by_row["auc"]

@@ -45,9 +45,8 @@ def run(block, names):
         return
     parser = doctest.DocTestParser()
     test = parser.get_doctest(block.text, names, block.name, str(block.page), block.line - 1)
-    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     output = []
-    runner = doctest.DocTestRunner(optionflags=flags)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     result = runner.run(test, out=output.append, clear_globs=False)
     names.update(test.globs)
     assert not result.failed, "".join(output)

@@ -180,9 +180,6 @@ def test_float16_changes_neighbours_in_a_cone_and_not_once_centred():
     result = cone_effects(cone(40)[0])
     assert result.treatments[1].float16 < 0.05
     assert result.treatments[1].int8 < result.treatments[0].int8
-
-
-def test_changed_neighbours_are_counted_by_hand():
     # In float16 all cosines of these are 1: each row's nearest is one of two by luck.
     angles = np.array([0.0, 0.001, 0.003])
     z = np.stack([np.cos(angles), np.sin(angles)], axis=1)

@@ -26,8 +26,8 @@ TURNED = "\u202egpj.exe\u2066\u200f"  # marks that turn the direction of what fo
 NAME = (
     """'"><script>owned=1;<img src=x onerror=owned=1>{{ 7*7 }}" onmouseover="owned=1" """
     """onfocus=owned=1 autofocus x='javascript:owned=1' &lt;b&gt; """
+    f"{TURNED}"
 )
-NAME += TURNED
 SHOWN = visible(NAME)  # what a reader sees of it
 TEXT = f"</title></style></script></textarea><a href=javascript:owned=1>{NAME}{{% raw %}}<!-- ]]>"
 PAGES = ("diagnosis", "names", "files", "run", "runs", "forecast", "sweep")

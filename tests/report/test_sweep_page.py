@@ -33,8 +33,9 @@ def written(tmp_path_factory):
 
 def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(written):
     page = written["sweep.html"]
-    words = ("5 of 11 runs collapsed", "best R@1 on test", "batch size 32: diameter 0.01")
-    assert [each for each in words if each not in page] == []
+    for words in ("5 of 11 runs collapsed", "best R@1 on test", "batch size 32: diameter 0.01"):
+        assert words in page
+    assert all(words in page for words in ("Diameter against batch size", "P by K", "Base config"))
     assert "R@1<" not in page
     failed = page[page.index('<section id="failed"') :]
     assert "p=8,k=4,dim=16,seed=1" in failed.replace("<wbr>", "")
@@ -98,14 +99,9 @@ def point(x, size, bound=None, group="", *, start=2.0):
     return ChartedRun(x, row, group)
 
 
-RUNS = Facet(
-    "batch size",
-    "A & B",
-    [
-        point(2.0**i, float(size), 1.0 - 0.3 * i, f"P = {i % 2}")
-        for i, size in enumerate(np.geomspace(2.0, 1e-4, 6))
-    ],
-)
+SIZES = np.geomspace(2.0, 1e-4, 6).tolist()
+FALLEN = [point(2.0**i, size, 1.0 - 0.3 * i, f"P = {i % 2}") for i, size in enumerate(SIZES)]
+RUNS = Facet("batch size", "A & B", FALLEN)
 
 
 def test_collapsed_runs_are_crosses_and_the_bound_stops_where_it_says_nothing():
