@@ -89,8 +89,12 @@ def test_neighbours_with_long_names_keep_their_label_and_distance(width):
     check(text, width, {"rank", "label", "distance", "✓", "✗", "0.1235", "123.5", "a_label"})
 
 
-def test_the_datasets_and_the_items_keep_every_word(width):
-    copies = list(survey())
+@pytest.fixture(scope="module")
+def copies():
+    return list(survey())
+
+
+def test_the_datasets_and_the_items_keep_every_word(width, copies):
     words = {word for copy in copies for word in (copy.info.name, *copy.info.title.split())}
     check(shown(width, survey_table(copies)), width, words)
     table = listing_table()
@@ -142,6 +146,7 @@ def test_lines_wrap_between_words_on_a_terminal_alone():
 # Datasets
 
 
+@pytest.mark.slow
 def test_a_copy_is_printed_with_its_splits_and_the_official_counts(tmp_path, monkeypatch):
     base = tmp_path / "market1501"
     for name in ("bounding_box_train/0002_c1s1_000451_03.jpg", "query/0003_c1s6_015971_00.jpg"):
@@ -158,6 +163,7 @@ def test_a_copy_is_printed_with_its_splits_and_the_official_counts(tmp_path, mon
     assert "not found" in text
 
 
+@pytest.mark.slow
 def test_every_dataset_says_where_it_is_from_and_what_it_looks_like(monkeypatch, cli):
     monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
     for copy in survey():
