@@ -45,10 +45,7 @@ MARGIN = ("miners", "triplet_margin_miner", "TripletMarginMiner", "margin=0.1", 
 
 @pytest.mark.parametrize(
     ("parts", "left"),
-    [
-        (NTXENT, "distance LpDistance"),
-        (MARGIN, "triplets outside the margin, or a margin below 0"),
-    ],
+    [(NTXENT, "distance LpDistance"), (MARGIN, "triplets outside the margin, or a margin below 0")],
 )
 def test_the_table_tells_what_passes_what_is_left_and_what_is_unexplained(tmp_path, parts, left):
     done = run(checkout(tmp_path, *parts))
