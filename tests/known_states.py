@@ -56,6 +56,8 @@ def known_states(
     axes = torch.linalg.qr(normal(dim, rank)).Q
     few = (normal(_CLASSES, rank)[labels] + 0.5 * normal(len(labels), rank)) @ axes.T
     some = torch.where((labels < 4)[:, None], 1e-3 * inside, inside)
+    across = 1.25 * max(dim - 1, 1)  # variance at right angles to the offset of the cone
+    cone = (across / 0.003) ** 0.5  # how far out `healthy` has a mean cosine of about 0.997
     every = [
         ("healthy", "healthy", healthy, False),
         ("healthy, far out", "healthy", healthy + 3 * away, False),
@@ -67,15 +69,9 @@ def known_states(
         ("partial class collapse", "class-collapse", means + some, False),
         ("dimensional collapse", "dimensional-collapse", few + 1e-3 * inside, False),
         ("diverging", "diverging", 1e4 * healthy, True),
-        ("cone", "cone", healthy + _cone_offset(dim) * away / away.norm(), False),
+        ("cone", "cone", healthy + cone * away / away.norm(), False),
     ]
     for name, verdict, rows, compared in every:
         stored = (rows * scale).to(dtype)
         cosine = name != "healthy, far out"  # in two dimensions three diameters out is a cone
         yield State(name, verdict, stored, labels, size * scale if compared else None, cosine)
-
-
-def _cone_offset(dim: int) -> float:
-    """How far out `healthy` has a mean cosine of about 0.997."""
-    across = 1.25 * max(dim - 1, 1)  # variance at right angles to the offset
-    return (across / 0.003) ** 0.5

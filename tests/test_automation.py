@@ -1,7 +1,5 @@
 """What runs elsewhere and is judged here: the action, the hook, CI's versions, the floors."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,22 +17,22 @@ pytestmark = pytest.mark.slow
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[1]
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def read(name: str) -> Any:
+def read(name):
     return yaml.safe_load((ROOT / name).read_text("utf-8"))
 
 
 @pytest.fixture
-def embeddings(tmp_path: Path) -> Path:
+def embeddings(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "good.npy", rng.normal(size=(60, 8)))
     np.save(tmp_path / "flat.npy", np.ones((60, 8)))
     return tmp_path
 
 
-def diagnose_as_the_action(folder: Path, files: str, options: str = "") -> Any:
+def diagnose_as_the_action(folder, files, options=""):
     """Run the action's own lines in a folder, as a runner does."""
     step = read("action.yml")["runs"]["steps"][-1]
     commands = folder / "bin"
@@ -47,23 +44,17 @@ def diagnose_as_the_action(folder: Path, files: str, options: str = "") -> Any:
     assert set(given) == set(step["env"])
     given |= {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "RUNNER_TEMP": str(folder)}
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-c", step["run"]],
-        cwd=folder,
-        env=os.environ | given | {"PATH": path},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+    return run(["bash", "-c", step["run"]], folder, given | {"PATH": path})
 
 
-needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="the action's lines are bash")
+def run(words, folder, variables):
+    options = {"capture_output": True, "text": True, "encoding": "utf-8", "check": False}
+    return subprocess.run(words, cwd=folder, env=os.environ | variables, **options)
 
 
 @pytest.mark.processes
-@needs_bash
-def test_the_action_judges_the_files_and_shows_the_diagnosis(embeddings: Path):
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the action's lines are bash")
+def test_the_action_judges_the_files_and_shows_the_diagnosis(embeddings):
     done = diagnose_as_the_action(embeddings, "g*.npy", "--max-rows 50")
     assert done.returncode == 0, done.stderr
     assert "healthy" in done.stdout
@@ -80,16 +71,10 @@ def test_the_action_judges_the_files_and_shows_the_diagnosis(embeddings: Path):
 
 
 @pytest.mark.processes
-def test_the_hook_fails_on_a_collapsed_file(embeddings: Path):
+def test_the_hook_fails_on_a_collapsed_file(embeddings):
     (hook,) = read(".pre-commit-hooks.yaml")
     words = [*hook["entry"].split()[1:], *hook["args"], "good.npy", "flat.npy"]
-    done = subprocess.run(
-        [sys.executable, "-m", "uncollapse", *words],
-        cwd=embeddings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run([sys.executable, "-m", "uncollapse", *words], embeddings, {})
     assert done.returncode == 1
     assert "failed: flat.npy" in done.stderr
     wanted = re.compile(hook["files"])
@@ -126,15 +111,12 @@ def test_every_python_that_is_claimed_is_tested():
     assert PROJECT["requires-python"] == ">=" + min(claimed, key=lambda v: int(v.split(".")[1]))
 
 
-def test_the_targets_that_ci_makes_exist():
+def test_the_targets_that_ci_makes_exist_and_the_citation_has_the_version():
     made = (ROOT / "Makefile").read_text("utf-8")
     for workflow in ("ci", "release"):
         text = (ROOT / f".github/workflows/{workflow}.yml").read_text("utf-8")
         for target in re.findall(r"run: make ([a-z-]+)", text):
             assert re.search(rf"^{target}:", made, re.MULTILINE), target
-
-
-def test_the_citation_has_the_version_of_the_package():
     assert read("CITATION.cff")["version"] == __version__
 
 

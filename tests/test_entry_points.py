@@ -4,12 +4,9 @@ The entry points come from the registry of losses and the public names of the pa
 need further arguments are listed. All run against the table of odd inputs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,20 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import odd_inputs
 import uncollapse as uc
-from odd_inputs import (
-    BAD_EMBEDDINGS,
-    BAD_LABELS,
-    CLASSES,
-    EMBEDDINGS,
-    FINE,
-    LABELS,
-    NOT_FINITE,
-    ROWS,
-)
+from odd_inputs import BAD_EMBEDDINGS, BAD_LABELS, CLASSES, EMBEDDINGS, FINE, LABELS, ROWS
 from uncollapse._base.check import InputError
 from uncollapse.health.drifts import LOSSES as DRIFT_LOSSES
-from uncollapse.losses import TupleLoss
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.losses.registry import LOSSES as REGISTERED
 from uncollapse.losses.registry import make_loss
@@ -42,18 +30,19 @@ from uncollapse.noise import NoiseModel
 Entry = Callable[[Any, Any], Any]  # of embeddings and labels
 Z, Y = torch.tensor(ROWS), CLASSES.tolist()
 OTHER = torch.tensor(ROWS[::-1].copy()) + 0.5
+SEEN = (OTHER, CLASSES + 1, [1] * 12)  # by another camera
 MODEL = NoiseModel(3, 0.8)
 
 
-def _generator() -> torch.Generator:
+def _generator():
     return torch.Generator().manual_seed(0)
 
 
-def _made(kind: type[TupleLoss]) -> Callable[[], nn.Module]:
+def _made(kind):
     return lambda: make_loss(kind, {}, num_classes=3, dim=3, generator=_generator())
 
 
-LOSSES: Mapping[str, Callable[[], nn.Module]] = {
+LOSSES = {
     **{kind.__name__: _made(kind) for kind in REGISTERED.values()},
     "TripletLoss mined": lambda: uc.TripletLoss(miner=uc.Miner("hard", "hard")),
     "MarginLoss per class": lambda: uc.MarginLoss(beta_per="class", size=3, normalize=True),
@@ -65,7 +54,7 @@ LOSSES: Mapping[str, Callable[[], nn.Module]] = {
 }
 
 
-def _losses() -> Iterator[tuple[str, Entry]]:
+def _losses():
     for name, make in LOSSES.items():
         yield name, lambda x, y, make=make: make()(x, y)
         if "pml" not in name and "Identity" not in name:  # which has none
@@ -77,9 +66,9 @@ def _losses() -> Iterator[tuple[str, Entry]]:
             )
 
 
-def _needing(*wanted: set[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
+def _needing(*wanted):
     """Public functions whose required arguments are called so."""
-    packages: list[ModuleType] = [uc.metrics, uc.geometry, uc.noise, uc.mining]
+    packages = [uc.metrics, uc.geometry, uc.noise, uc.mining]
     for package in packages:
         for name in package.__all__:
             if inspect.isfunction(function := getattr(package, name)):
@@ -91,49 +80,39 @@ def _needing(*wanted: set[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
                     yield name, function
 
 
-def plain_loss(z: Tensor, labels: Any) -> Tensor:
+def plain_loss(z, labels):
     """A loss that is a function, as people write them."""
     return (z - z.mean(0)).square().mean()
 
 
-def _guarded(x: Any, y: Any, loss: Any) -> list[Any]:
+def _guarded(x, y, loss):
     model = nn.Linear(3, 3)
     guard = uc.Guard(model, torch.optim.SGD(model.parameters(), lr=0.1), loss)
     guard.after_step(x, y, 1.0)
     return [guard.monitor.verdict, guard.monitor.health.diameter]  # type: ignore[union-attr]
 
 
-def _health(health: Any) -> list[Any]:
+def _health(health):
     return [health.verdict, health.diameter, health.separation, health.cdnv, health.axes]
 
 
-def _diagnosed(x: Any, y: Any) -> list[Any]:
+def _diagnosed(x, y):
     result = uc.diagnose(x, y)
     return [*_health(result.health), [[*values.values()] for values in result.scores.values()]]
 
 
-def _reid(first: bool) -> Entry:
-    plain = (OTHER, CLASSES + 1, [1] * 12)
-
-    def call(x: Any, y: Any) -> Any:
-        own = (x, y, [2] * 12)
-        return uc.reid(*(*own, *plain) if first else (*plain, *own))
-
-    return call
-
-
-def _drifts(x: Any, y: Any) -> list[float]:
+def _drifts(x, y):
     losses = {name: DRIFT_LOSSES[name] for name in ("triplet, margin 0.2", "contrastive")}
     table = uc.health.drift_table(x, y, losses=losses, positives=["easy"], negatives=["hard"], k=1)
     return [value for row in table for value in (row.drift.value, row.modes.value)]
 
 
-def _claims(x: Any, y: Any, **more: Any) -> list[str]:
+def _claims(x, y, **more):
     return [claim.status for claim in uc.geometry.check_claims(x, y, starts=1, **more)]
 
 
 TRIPLETS = uc.TripletLoss(margin=0.5)
-BOTH: dict[str, Entry] = {
+BOTH = {
     **dict(_needing({"x", "embeddings", "embedding", "queries"}, {"labels", "query_labels"})),
     "nearest_separated": lambda x, y: uc.geometry.nearest_separated(x, y, starts=1).value,
     "gradient_descent_separated": lambda x, y: (
@@ -159,8 +138,8 @@ BOTH: dict[str, Entry] = {
     "Miner, references": lambda x, y: uc.Miner("hard", "hard")(OTHER, CLASSES, x, y),
     "modes_per_class, fine": lambda x, y: uc.metrics.modes_per_class(x, y, FINE).modes,
     "retrieval, gallery": lambda x, y: uc.retrieval(OTHER, CLASSES, x, y),
-    "reid": _reid(first=True),
-    "reid, gallery": _reid(first=False),
+    "reid": lambda x, y: uc.reid(x, y, [2] * 12, *SEEN),
+    "reid, gallery": lambda x, y: uc.reid(*SEEN, x, y, [2] * 12),
     **{
         f"expected_{loss}": lambda x, y, loss=loss: uc.noise.expected_loss(
             loss, x, y, MODEL, **{"beta": 1.0} if "margin" in loss else {}
@@ -171,7 +150,7 @@ BOTH: dict[str, Entry] = {
     "diagnose": _diagnosed,
     **dict(_losses()),
 }
-POINTS: dict[str, Callable[[Any], Any]] = {
+POINTS = {
     **dict(_needing({"x"})),
     "alpha_req": lambda x: uc.metrics.alpha_req(x, ranks=(1, 3)),
     "kmeans": lambda x: uc.metrics.kmeans(x, 3).inertia,
@@ -200,7 +179,7 @@ POINTS: dict[str, Callable[[Any], Any]] = {
         for place in ("first", "second")
     },
 }
-ONLY_LABELS: dict[str, Callable[[Any], Any]] = {
+ONLY_LABELS = {
     "PKSampler": lambda y: list(uc.PKSampler(y, 2, 2, seed=0)),
     "UniformBatchSampler": lambda y: list(uc.samplers.UniformBatchSampler(y, 4, seed=0)),
     "check_batches": lambda y: uc.check_batches(uc.PKSampler(CLASSES, 2, 2, seed=0), y, n=3),
@@ -216,7 +195,7 @@ ONLY_LABELS: dict[str, Callable[[Any], Any]] = {
     "modes_per_class, fine": lambda y: uc.metrics.modes_per_class(Z, CLASSES, y).fine_classes,
     "measure, fine": lambda y: uc.diagnose(Z, CLASSES, y).verdict,
 }
-VALUES: dict[str, Callable[[Any], Any]] = {
+VALUES = {
     "confidence": lambda v: uc.confidence(v, resamples=100),
     "over_seeds": uc.metrics.over_seeds,
     "compare_seeds, first": lambda v: uc.metrics.compare_seeds(v, ROWS[:, 1]),
@@ -230,7 +209,7 @@ NUMBERED = ("expected_",)
 ANY_LENGTH = ("PKSampler", "UniformBatchSampler", "check_batches", "as_pairs", "as_triplets")
 
 
-def numbers(result: Any) -> list[float]:
+def numbers(result):
     """Every number of a result, in order; words by their text."""
     if isinstance(result, Tensor):
         return numbers(result.detach().double().flatten().tolist())
@@ -249,7 +228,7 @@ def numbers(result: Any) -> list[float]:
     return [number for part in result for number in numbers(part)]
 
 
-def assert_alike(entry: Callable[[Any], Any], plain: Any, forms: Mapping[str, Any]) -> None:
+def assert_alike(entry, plain, forms):
     """The entry gives the same for every form as for the plain one."""
     expected, wrong = numbers(entry(plain)), []
     for name, value in forms.items():
@@ -263,7 +242,7 @@ def assert_alike(entry: Callable[[Any], Any], plain: Any, forms: Mapping[str, An
     assert not wrong, "\n".join(wrong)
 
 
-def assert_refused(entry: Callable[[Any], Any], forms: Mapping[str, Any]) -> None:
+def assert_refused(entry, forms):
     """The entry refuses every form: a sentence with argument, what was given and allowed."""
     wrong = []
     for name, value in forms.items():
@@ -279,7 +258,7 @@ def assert_refused(entry: Callable[[Any], Any], forms: Mapping[str, Any]) -> Non
     assert not wrong, "\n".join(wrong)
 
 
-def _only(names: Mapping[str, Any], *, without: tuple[str, ...]) -> dict[str, Any]:
+def _only(names, *, without):
     return {k: v for k, v in names.items() if not any(word in k for word in without)}
 
 
@@ -287,7 +266,7 @@ SLOW = ("check_claims", "nearest_separated", "Guard", "drift_table", "diagnose",
 LOSS_NAMES = [name for name, _ in _losses()]
 
 
-def _fewer(name: str, forms: Mapping[str, Any]) -> dict[str, Any]:
+def _fewer(name, forms):
     """Some forms for what is slow, and for losses, which read in one function: others for each."""
     if name in LOSS_NAMES:
         return dict(list(forms.items())[LOSS_NAMES.index(name) % 5 :: 5])
@@ -298,7 +277,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize("name", [*BOTH, *POINTS])
-def test_embeddings_of_every_form_give_one_result(name: str):
+def test_embeddings_of_every_form_give_one_result(name):
     forms = {form: make(ROWS) for form, make in _fewer(name, EMBEDDINGS).items()}
     known = (CLASSES + 1).tolist() if name.startswith("reid") else Y
     entry = (lambda x: BOTH[name](x, known)) if name in BOTH else POINTS[name]
@@ -306,7 +285,7 @@ def test_embeddings_of_every_form_give_one_result(name: str):
 
 
 @pytest.mark.parametrize("name", [*BOTH, *ONLY_LABELS])
-def test_labels_of_every_form_give_one_result(name: str):
+def test_labels_of_every_form_give_one_result(name):
     known = LABELS
     if name.startswith(NUMBERED):
         known = _only(LABELS, without=("names", "bytes"))
@@ -319,41 +298,38 @@ def test_labels_of_every_form_give_one_result(name: str):
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_values_of_every_form_give_one_result(name: str):
-    forms = {
-        form: make(ROWS[:, :1])
-        for form, make in _only(EMBEDDINGS, without=("list", "tuple", "frame")).items()
-    }
-    flat = {form: values.flatten() for form, values in forms.items()}
+def test_values_of_every_form_give_one_result(name):
+    known = _only(EMBEDDINGS, without=("list", "tuple", "frame"))
+    flat = {form: make(ROWS[:, :1]).flatten() for form, make in known.items()}
     frame = EMBEDDINGS["data frame"](ROWS[:, 0])
     assert_alike(VALUES[name], ROWS[:, 0], flat | {"list": ROWS[:, 0].tolist(), "frame": frame})
 
 
 @pytest.mark.parametrize("name", [*BOTH, *POINTS])
-def test_embeddings_that_nobody_can_use_are_refused_in_a_sentence(name: str):
+def test_embeddings_that_nobody_can_use_are_refused_in_a_sentence(name):
     forms = dict(BAD_EMBEDDINGS)
     if name.endswith(("references", "gallery", "end", "distances, second", "kmeans, init")):
         del forms["None"]  # is the default there
     if not name.startswith(TELL):
-        forms |= NOT_FINITE
+        forms |= odd_inputs.NOT_FINITE
     entry = (lambda x: BOTH[name](x, Y)) if name in BOTH else POINTS[name]
     assert_refused(entry, _fewer(name, forms))
 
 
 @pytest.mark.parametrize("name", [*(n for n in BOTH if n != "drift, function"), *ONLY_LABELS])
-def test_labels_that_nobody_can_use_are_refused_in_a_sentence(name: str):
+def test_labels_that_nobody_can_use_are_refused_in_a_sentence(name):
     forms = _only(BAD_LABELS, without=("few", "many") if name in ANY_LENGTH else ())
     entry = (lambda y: BOTH[name](Z, y)) if name in BOTH else ONLY_LABELS[name]
     assert_refused(entry, _fewer(name, forms))
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_values_that_are_no_list_of_numbers_are_refused_in_a_sentence(name: str):
+def test_values_that_are_no_list_of_numbers_are_refused_in_a_sentence(name):
     assert_refused(VALUES[name], _only(BAD_EMBEDDINGS, without=("labels", "one dimension")))
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_swapped_arguments_are_called_so(name: str):
+def test_swapped_arguments_are_called_so(name):
     with pytest.raises(InputError, match=r"swapped|first"):
         BOTH[name](CLASSES, ROWS + 0.25)
 
@@ -362,7 +338,7 @@ QUICK = [name for name in (*BOTH, *POINTS) if not name.startswith((*SLOW, "clust
 
 
 @given(data=st.data())
-def test_a_random_view_of_random_numbers_is_read_as_its_values(data: st.DataObject):
+def test_a_random_view_of_random_numbers_is_read_as_its_values(data):
     """Any strides, offset, byte order and width: what counts is what the array says."""
     name, seed = data.draw(st.sampled_from(QUICK)), data.draw(st.integers(0, 999))
     dtype = data.draw(st.sampled_from(["<f8", ">f8", "<f4", ">f4", "<f2", ">f2", "<i2", ">i8"]))
@@ -373,19 +349,16 @@ def test_a_random_view_of_random_numbers_is_read_as_its_values(data: st.DataObje
     known = (CLASSES + 1).tolist() if name.startswith("reid") else Y
     entry = (lambda x: BOTH[name](x, known)) if name in BOTH else POINTS[name]
     double = dtype[1] == "i" or "8" in dtype
-    expected = numbers(
-        entry(torch.tensor(values, dtype=torch.float64 if double else torch.float32))
-    )
-    assert numbers(entry(wide[:, ::step])) == pytest.approx(
-        expected, rel=1e-4, abs=1e-5, nan_ok=True
-    )
+    plain = torch.tensor(values, dtype=torch.float64 if double else torch.float32)
+    expected = pytest.approx(numbers(entry(plain)), rel=1e-4, abs=1e-5, nan_ok=True)
+    assert numbers(entry(wide[:, ::step])) == expected
 
 
 @given(names=st.lists(st.text(max_size=6), min_size=12, max_size=12), as_objects=st.booleans())
-def test_labels_are_what_they_are_called(names: list[str], as_objects: bool):
+def test_labels_are_what_they_are_called(names, as_objects):
     """Names of any text make the classes that equal names make."""
     ids = [sorted(set(names)).index(name) for name in names]
-    labels: Any = np.array(names, dtype=object) if as_objects else names
+    labels = np.array(names, dtype=object) if as_objects else names
     assert numbers(uc.geometry.class_diameters(Z, labels)) == numbers(
         uc.geometry.class_diameters(Z, ids)
     )

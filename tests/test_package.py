@@ -3,7 +3,6 @@ import importlib
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,13 @@ import pytest
 import uncollapse
 
 
-def test_every_name_at_the_top_exists_once():
-    names = dir(uncollapse)
-    assert max(Counter(names).values()) == 1
-    for name in names:
-        assert getattr(uncollapse, name) is not None
-
-
-@pytest.mark.parametrize("name", sorted(uncollapse._HOME_OF))
-def test_a_name_at_the_top_is_public_in_its_package(name):
-    module = importlib.import_module(f"uncollapse.{uncollapse._HOME_OF[name]}")
-    assert name in module.__all__
-    assert getattr(uncollapse, name) is getattr(module, name)
+def test_a_name_at_the_top_exists_once_and_is_public_in_its_package():
+    assert len(set(dir(uncollapse))) == len(dir(uncollapse))
+    assert all(getattr(uncollapse, name) is not None for name in dir(uncollapse))
+    for name, home in uncollapse._HOME_OF.items():
+        module = importlib.import_module(f"uncollapse.{home}")
+        assert name in module.__all__, name
+        assert getattr(uncollapse, name) is getattr(module, name)
 
 
 def test_type_checkers_see_the_names_that_are_there():
@@ -33,28 +27,26 @@ def test_type_checkers_see_the_names_that_are_there():
     assert sorted(seen) == sorted(uncollapse._HOME_OF)
 
 
-def test_a_name_of_a_package_is_not_found_at_the_top_but_where_it_is_is_said():
-    with pytest.raises(AttributeError, match=r"it is uncollapse\.geometry\.best_isometry"):
-        uncollapse.best_isometry  # noqa: B018
-
-
-def test_an_unknown_name_is_an_attribute_error_and_packages_are_found():
+def test_packages_are_found_an_unknown_name_is_an_error_and_one_of_a_package_says_where_it_is():
     assert uncollapse.noise is importlib.import_module("uncollapse.noise")
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         uncollapse.nonsense  # noqa: B018
+    with pytest.raises(AttributeError, match=r"it is uncollapse\.geometry\.best_isometry"):
+        uncollapse.best_isometry  # noqa: B018
 
 
 # What the import contracts cannot say: they see packages, not their parts, and no calls.
 SOURCES = Path(uncollapse.__file__).parent
 
 
-def findings(look):
-    """Where `look(node)` says something of a node, as `room/file.py:line what`."""
+@pytest.fixture(scope="module")
+def nodes():
+    """(file, node) of everything imported or called in the sources."""
     return [
-        f"{path.relative_to(SOURCES).as_posix()}:{node.lineno} {what}"
+        (path.relative_to(SOURCES).as_posix(), node)
         for path in sorted(SOURCES.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if (what := look(node))
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Call)
     ]
 
 
@@ -68,8 +60,7 @@ def imported(*packages):
             names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
         else:
             return ""
-        found = [n for n in names for p in packages if n == p or n.startswith(f"{p}.")]
-        return ", ".join(found[:1])
+        return next((n for n in names for p in packages if f"{n}.".startswith(f"{p}.")), "")
 
     return look
 
@@ -78,14 +69,10 @@ def renamed(node):
     """Calls of os.replace, os.rename, shutil.move and of a path's own rename."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return ""
-    call, owner = node.func.attr, node.func.value
-    module = owner.id if isinstance(owner, ast.Name) else ""
-    if (module, call) in {("os", "replace"), ("os", "rename"), ("os", "renames")}:
-        return f"{module}.{call}"
-    if (module, call) == ("shutil", "move") or call == "rename":
-        return f"{module}.{call}"
-    # A string's replace takes two arguments, a path's one.
-    return f"{module}.replace" if call == "replace" and len(node.args) == 1 else ""
+    call = node.func.attr
+    path = call == "replace" and len(node.args) == 1  # a string's takes two arguments
+    named = ast.unparse(node.func) in {"os.replace", "shutil.move"}
+    return call if path or named or call in {"rename", "renames"} else ""
 
 
 def opened_to_write(node):
@@ -112,32 +99,25 @@ def opened_to_write(node):
     ],
     ids=["progress bars", "renames", "files opened to write"],
 )
-def test_what_is_written_once_is_in_its_room_alone(look, home):
-    found = findings(look)
-    assert any(place.startswith(home) for place in found)  # the search does find something
-    assert [place for place in found if not place.startswith(home)] == []
+@pytest.mark.slow
+def test_what_is_written_once_is_in_its_room_alone(nodes, look, home):
+    places = [f"{path}:{node.lineno} {what}" for path, node in nodes if (what := look(node))]
+    assert any(place.startswith(home) for place in places)  # the search does find something
+    assert [place for place in places if not place.startswith(home)] == []
 
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.parametrize("without", [False, True], ids=["kernels", "no kernels"])
-def test_each_walk_crosses_eight_files_at_most(without):
-    assert walked(*["--without-kernels"] * without).count("files (at most 8)") == 3
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_a_jpeg_crosses_few_files_on_its_way_to_a_page():
-    """Training crosses 70 files at most, the page 30; a session changes package 30 times."""
-    assert walked("jpeg").count("files (at most") == 3
-
-
-def walked(*options):
+@pytest.mark.parametrize(
+    ("options", "most"), [([], "8)"), (["--without-kernels"], "8)"), (["jpeg"], "")], ids=str
+)
+def test_each_walk_crosses_few_files(options, most):
+    """A JPEG on its way to a page: training crosses 70 files at most, the page 30."""
     command = [sys.executable, "tools/walk.py", *options]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.stdout.count(f"files (at most {most}") == 3
 
 
 def test_the_page_of_the_api_names_what_is_at_the_top_and_nothing_else():

@@ -40,26 +40,14 @@ def make_sentence_model(folder, width=16, longest=12, last_unit=False):
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_max_length=longest,
-        unk_token="[UNK]",
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-    )
+    special = {f"{name.lower()}_token": f"[{name}]" for name in ("UNK", "PAD", "CLS", "SEP")}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=longest, **special)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = BertModel(
-            BertConfig(
-                vocab_size=len(WORDS),
-                hidden_size=width,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                intermediate_size=2 * width,
-                max_position_embeddings=longest,
-            )
-        )
+        depth = {"num_hidden_layers": 1, "num_attention_heads": 2}
+        sizes = {"hidden_size": width, "intermediate_size": 2 * width}
+        words = {"vocab_size": len(WORDS), "max_position_embeddings": longest}
+        network = BertModel(BertConfig(**depth, **sizes, **words))
     fast.save_pretrained(folder)
     network.save_pretrained(folder)
     parts = [("", "Transformer"), ("1_Pooling", "Pooling")]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from support.configs import small_config
 from support.runs import canonical
 from uncollapse.cli import app
 from uncollapse.cli.errors import run
@@ -50,22 +51,37 @@ def plain():
     return canonical("plain") / "run"
 
 
-PETS = """
-[data]
-name = "folder"
-root = "pets"
-size = 8
-channels = 1
-[model]
-backbone = "mlp"
-hidden = [8]
-dim = 4
-[batch]
-p = 2
-k = 2
-[train]
-steps = 2
+PETS = small_config(
+    data={"name": "folder", "root": "pets", "size": 8, "channels": 1},
+    model={"hidden": [8]},
+    batch={"p": 2, "k": 2},
+    train={"steps": 2},
+).to_toml()
+REQUESTS = """text,label,fine_label,split
+freeze my card,cards,freeze,train
+block the card,cards,freeze,train
+order a new card,cards,order,train
+will it rain,weather,rain,train
+is it cold today,weather,cold,train
+freeze the card,cards,freeze,test
+my card [bold]is[/bold] lost \x1b[2J,cards,lost,test
+snow tomorrow,weather,snow,test
+rain tomorrow,weather,rain,test
 """
+
+
+@pytest.fixture(scope="session")
+def write_texts():
+    """`write_texts(home, backbone)` writes requests.csv and run.toml into a folder."""
+
+    def write(home, backbone):
+        (home / "requests.csv").write_text(REQUESTS)
+        data = {"name": "texts", "root": str(home / "requests.csv"), "eval_splits": ["test"]}
+        model, batch = {"backbone": backbone, "hidden": None}, {"p": 2, "k": 2}
+        config = small_config(data=data, model=model, batch=batch, train={"steps": 2})
+        (home / "run.toml").write_text(config.to_toml())
+
+    return write
 
 
 def write_pets(home):

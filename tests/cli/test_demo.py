@@ -28,29 +28,23 @@ def test_a_short_demo_begins_anew_after_an_interrupted_one(folder, cli, monkeypa
         patch.setattr(Session, "advance", interrupted)
         cli("demo", "--out", out, "--steps", "3", "--seed", "1", code=130)
     assert [path.name for path in out.iterdir()] == [FOLDERS[0]]  # no page
-    *lines, _, last = cli("demo", "--out", out, "--steps", "2").out.splitlines()
-    assert last.endswith("demo.html")  # a path is as long as it is
-    assert max(map(len, lines)) <= 80
+    assert cli("demo", "--out", out, "--steps", "2").out.splitlines()[-1].endswith("demo.html")
     assert sorted(path.name for path in out.iterdir()) == sorted([*FOLDERS, "demo.html"])
     assert {Run(out / name).config.seed for name in FOLDERS} == {0}
     assert {Run(out / name).summary["status"] for name in FOLDERS} == {"finished"}
     page = (out / "demo.html").read_text(encoding="utf-8")
-    for words in ("Network collapse", "Class collapse", "guard.action=rescue", "never trained on"):
-        assert words in page
+    assert "guard.action=rescue" in page
     assert page.count("<svg") > 10
 
 
-@pytest.mark.parametrize("name", [FOLDERS[1], "demo.html"])
+@pytest.mark.parametrize("name", [f"{FOLDERS[1]}/thesis.txt", "demo.html"])
 def test_what_is_not_of_a_demo_is_refused_and_kept(tmp_path, cli, name):
     other = tmp_path / name
-    if name == "demo.html":
-        other.write_text("mine", encoding="utf-8")
-    else:
-        other.mkdir()
-        (other / "thesis.txt").write_text("mine", encoding="utf-8")
+    other.parent.mkdir(exist_ok=True)
+    other.write_text("not of a demo", encoding="utf-8")
     assert "no demo wrote" in cli("demo", "--out", tmp_path, "--steps", "1", code=2).err
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert (other if other.is_file() else other / "thesis.txt").read_text("utf-8") == "mine"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
+    assert other.read_text("utf-8") == "not of a demo"
 
 
 @pytest.mark.slow

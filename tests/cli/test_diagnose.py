@@ -11,33 +11,35 @@ from support.errors import refused
 from support.runs import canonical, copy_of
 from uncollapse.cli.diagnose import refused_verdicts
 from uncollapse.data.sources import Origin, Source, open_source, write_embeddings
-from uncollapse.health import VERDICTS
+from uncollapse.health import VERDICTS, measure
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
 
 LABELS = np.repeat(np.arange(5), 12)
+OF_FILES = ("--labels", "--images", "--features", "--id")
 REFERENCE = "reference: diameter 0.561 before training, of 60 rows of test"
 
 
 @pytest.fixture
 def rows(folder):
-    """Five classes of a point each, in z.npz; the rows."""
+    """Five classes of a point each, in z.npz; the rows. Others are healthy, or all one point."""
     rng = np.random.default_rng(0)
-    z = rng.normal(size=(5, 6))[LABELS] + 1e-3 * rng.normal(size=(60, 6))
+    centres, noise = rng.normal(size=(5, 6))[LABELS], rng.normal(size=(60, 6))
+    z = centres + 1e-3 * noise
     np.savez("z.npz", embeddings=z, labels=LABELS)
+    np.savez("healthy.npz", embeddings=centres + noise, labels=LABELS)
+    np.savez("point.npz", embeddings=np.ones((60, 6)), labels=LABELS)
     return z
 
 
 def test_a_verdict_is_printed_and_the_page_written(rows, cli, folder):
-    said = cli("diagnose", "z.npz", "--html", "out/page.html").out
-    assert said.startswith("class-collapse\n")
-    assert "wrote out/page.html" in said
-    page = (folder / "out/page.html").read_text(encoding="utf-8")
-    assert "<h1>z.npz</h1>" in page
-    assert (
-        "by label, on 40 of 60 rows, the limit: R@1 "
-        in cli("diagnose", "z.npz", "--max-rows", "40").text
-    )
+    words = ["--html", "out/page.html", "--max-rows", "40", "--reference", "1e6"]
+    diagnosis = cli("diagnose", "z.npz", *words)
+    assert diagnosis.out.startswith("network-collapse\n")  # by the reference
+    assert cli("diagnose", "z.npz").out.startswith("class-collapse\n")
+    assert "wrote out/page.html" in diagnosis.out
+    assert "by label, on 40 of 60 rows, the limit: R@1 " in diagnosis.text
+    assert "<h1>z.npz</h1>" in (folder / "out/page.html").read_text(encoding="utf-8")
 
 
 def test_labels_fine_labels_and_pictures_come_from_files_beside(rows, cli, folder):
@@ -54,12 +56,6 @@ def test_labels_fine_labels_and_pictures_come_from_files_beside(rows, cli, folde
     text = cli("diagnose", "both.npz", "--label", "kind", "--labels", "part").text
     assert "by fine label" in text
     assert said.startswith(text)
-    assert "--labels" in cli(*words, "--labels", "y.npy", code=2).err
-
-
-def test_a_reference_decides_about_the_scale(folder, cli):
-    np.save("z.npy", 1e-6 * np.random.default_rng(0).normal(size=(30, 4)))
-    assert cli("diagnose", "z.npy", "--reference", "4.0").out.startswith("network-collapse")
 
 
 def test_columns_of_a_table_are_named_on_the_command_line(rows, cli, folder):
@@ -67,14 +63,11 @@ def test_columns_of_a_table_are_named_on_the_command_line(rows, cli, folder):
     for i, row in enumerate(rows):
         lines.append(f"{7_000_000 + i},kind {LABELS[i]}," + ",".join(map(str, row)))
     (folder / "z.csv").write_text("\n".join(lines))
-    told = cli("diagnose", "z.csv", "--label", "category", code=2).err
-    assert "column 'product_id' looks like an id" in told
-    assert "--features 'f*'" in told
+    assert "'product_id'" in cli("diagnose", "z.csv", "--label", "category", code=2).err
     chosen = (["--features", "f*"], ["--id", "product_id"], ["--features", "!*_id"])
     said = {cli("diagnose", "z.csv", "--labels", "category", *words).out for words in chosen}
     assert len(said) == 1
     assert said.pop().startswith("class-collapse\n")
-    assert "--features !x_id" in cli("diagnose", "z.csv", "--features", "!x_id", code=2).err
 
 
 @pytest.mark.parametrize(
@@ -88,6 +81,8 @@ def test_columns_of_a_table_are_named_on_the_command_line(rows, cli, folder):
         (["none.npz", "--fail-on", "healthy"], "--fail-on"),
         (["none.npz", "--fail-on", ""], "--fail-on"),
         (["none.npz", "--fail-on", "cone,,any"], "--fail-on"),
+        (["z.npz", *["--labels", "labels"] * 3], "--labels"),
+        *(([".", option, "x"], f"{option} is only for files") for option in OF_FILES),
     ],
 )
 def test_mistakes_are_one_line(rows, cli, words, message):
@@ -97,67 +92,41 @@ def test_mistakes_are_one_line(rows, cli, words, message):
 def test_an_odd_note_in_a_file_is_a_warning_and_the_file_is_diagnosed(rows, cli):
     note = np.array('{"format": 1, "origin": {"run": "\\u001b[2J", "step": -1}}')
     np.savez("z.npz", embeddings=rows, labels=LABELS, uncollapse=note)
-    said = cli("diagnose", "z.npz")
-    assert said.out.startswith("class-collapse\n")
-    assert "warning: " in said.err
-    assert "origin.step" in said.err
-    assert "\x1b[2J" not in said.err
+    diagnosis = cli("diagnose", "z.npz")
+    assert diagnosis.out.startswith("class-collapse\n")
+    assert diagnosis.err.startswith("warning: ")
+    assert "\x1b[2J" not in diagnosis.err
 
 
 def test_a_cone_is_said_of_a_file_and_not_of_rows_whose_run_compares_by_distance(folder, cli):
-    rng = np.random.default_rng(0)
-    labels = np.arange(200) % 5
+    rng, labels = np.random.default_rng(0), np.arange(200) % 5
     z = rng.normal(size=(5, 8))[labels] + 0.5 * rng.normal(size=(200, 8)) + 40
     for cosine, verdict in ((None, "cone"), (True, "cone"), (False, "healthy")):
-        origin = Origin("a", 3, cosine=cosine)
-        write_embeddings(Source(z, labels, origin=origin), "z.npz")
+        write_embeddings(Source(z, labels, origin=Origin("a", 3, cosine=cosine)), "z.npz")
         said = cli("diagnose", "z.npz").out
         assert said.startswith(f"{verdict}\n")
         assert ("int8 index" in said) == (verdict == "cone")
 
 
 @pytest.mark.parametrize("cosine", [0.996, 0.9995])
-def test_text_embeddings_of_one_direction_with_labels_of_noise_are_not_healthy(cosine, folder, cli):
+def test_text_embeddings_of_one_direction_with_labels_of_noise_are_not_healthy(cosine):
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(300, 384)) / np.sqrt(384)
     z = np.eye(384)[0] + np.sqrt(1 / cosine - 1) * noise
     z /= np.linalg.norm(z, axis=1, keepdims=True)
-    np.savez("z.npz", embeddings=z.astype(np.float32), labels=rng.integers(0, 15, 300))
-    said = cli("diagnose", "z.npz").out
-    assert said.startswith("cone\n")
-    assert "shuffled labels give" in said
-
-
-@pytest.mark.parametrize("column", ["text", "texts", "names"])
-def test_texts_of_a_file_are_shown_as_text(folder, cli, column):
-    points = np.random.default_rng(0).normal(size=(12, 3))
-    texts = {column: np.array([f"request <{row}>" for row in range(12)])}
-    np.savez("z.npz", embeddings=points, labels=np.arange(12) % 3, **texts)
-    cli("diagnose", "z.npz", "--html", "page.html")
-    page = (folder / "page.html").read_text()
-    assert "request &lt;1" in page
-    assert "request <1" not in page
-    assert "Nearest neighbours" in page
+    health = measure(z.astype(np.float32), rng.integers(0, 15, 300))
+    assert health.verdict == "cone"
+    assert any("shuffled labels give" in reason for reason in health.reasons)
 
 
 # --fail-on
-
-
-@pytest.fixture
-def gate(folder):
-    """A healthy embedding, and one that is a point."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(6), 20)
-    healthy = rng.normal(size=(6, 16))[labels] + rng.normal(size=(120, 16))
-    np.savez("healthy.npz", embeddings=healthy, labels=labels)
-    np.savez("point.npz", embeddings=np.ones((120, 16)), labels=labels)
 
 
 @pytest.mark.parametrize(
     ("refused", "code"),
     [("cone, network-collapse", 1), ("any", 1), ("cone,class-collapse", 0), (None, 0)],
 )
-def test_the_exit_code_says_whether_the_verdict_is_refused(gate, cli, refused, code):
+def test_the_exit_code_says_whether_the_verdict_is_refused(rows, cli, refused, code):
     options = [] if refused is None else ["--fail-on", refused]
     said = cli("diagnose", "point.npz", *options, code=code)
     assert said.out.startswith("network-collapse")  # the diagnosis is printed all the same
@@ -165,7 +134,7 @@ def test_the_exit_code_says_whether_the_verdict_is_refused(gate, cli, refused, c
     assert said.err == (line if code else "")
 
 
-def test_one_bad_file_among_several_fails_and_the_others_are_diagnosed(gate, cli):
+def test_one_bad_file_among_several_fails_and_the_others_are_diagnosed(rows, cli):
     said = cli("diagnose", "point.npz", "healthy.npz", "--fail-on", "any", code=1)
     assert "point.npz:\nnetwork-collapse" in said.out
     assert "healthy.npz:\nhealthy" in said.out
@@ -174,9 +143,6 @@ def test_one_bad_file_among_several_fails_and_the_others_are_diagnosed(gate, cli
 
 def test_any_is_every_verdict_but_healthy():
     assert refused_verdicts("any") == set(VERDICTS) - {"healthy"}
-    assert refused_verdicts(None) == frozenset()
-    with refused("--fail-on"):
-        refused_verdicts("conee")
 
 
 # Runs, and what `embed` wrote of them.
@@ -198,13 +164,6 @@ def test_embed_and_diagnose_say_what_train_says(folder, cli, ending):
 
 
 @pytest.mark.slow
-def test_a_reference_given_comes_before_that_of_the_run(plain, cli):
-    said = cli("diagnose", plain, "--reference", "1e6")
-    assert said.out.startswith("network-collapse\n")
-    assert "before training" not in said.text
-
-
-@pytest.mark.slow
 def test_a_run_folder_needs_neither_network_nor_dataset(folder, cli):
     run = copy_of("collapsed", folder) / "run"
     shutil.rmtree(run / "checkpoints")
@@ -212,13 +171,14 @@ def test_a_run_folder_needs_neither_network_nor_dataset(folder, cli):
     gone = text.replace(str(canonical("collapsed")), "gone")
     assert gone != text
     (run / "config.toml").write_text(gone)
+    assert "before training" not in cli("diagnose", run, "--reference", "1e6").text
     said = cli("diagnose", run, "--html", "page.html").text
     assert said.startswith("network-collapse ")
     assert REFERENCE in said
     assert "by label, on all 60 rows of test: R@1" in said
     assert "<h1>run</h1>" in (folder / "page.html").read_text(encoding="utf-8")
     health = Run.open(run).measures().after.splits["test"].health
-    assert all(reason in said for reason in health.reasons)
+    assert all(" ".join(reason.split()) in said for reason in health.reasons)  # \xa0 is a space
 
 
 @pytest.mark.slow
@@ -248,14 +208,6 @@ def test_a_run_that_cannot_be_diagnosed_is_a_sentence(folder, cli):
     assert "a run directory" in cli("diagnose", folder, code=2).err
 
 
-@pytest.mark.parametrize("option", ["--labels", "--images", "--features", "--id"])
-def test_options_of_files_are_refused_beside_a_run(folder, cli, option):
-    assert (
-        f"{option} is only for files of embeddings"
-        in cli("diagnose", folder, option, "x", code=2).err
-    )
-
-
 # Pictures, by the names in a file.
 
 
@@ -264,7 +216,6 @@ def test_pictures_of_an_embedded_split_are_found_wherever_they_are_now(pets, cli
     for ending in ("npz", "safetensors", "parquet"):
         cli("embed", "run", "--out", f"z.{ending}")
         assert open_source(f"z.{ending}").names[0] == str(pets / "pets/test/cat/0.png")
-    (pets / "elsewhere").mkdir()
     shutil.copytree("pets", "elsewhere/moved")
     monkeypatch.chdir(pets / "elsewhere")
     for place in ("..", pets / "pets", "moved", "moved/test"):
@@ -316,8 +267,8 @@ def test_a_name_without_its_own_picture_below_the_folder_is_told(shop, place, na
     assert lost in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"junk"])
-def test_a_damaged_array_of_pictures_is_refused(tmp_path, content):
-    (tmp_path / "x.npy").write_bytes(content)
-    with refused("--images"):
-        pictures(tmp_path / "x.npy", None)
+def test_a_damaged_array_of_pictures_is_refused(tmp_path):
+    for content in (b"", b"junk"):
+        (tmp_path / "x.npy").write_bytes(content)
+        with refused("--images"):
+            pictures(tmp_path / "x.npy", None)

@@ -7,18 +7,11 @@ import numpy as np
 import pytest
 
 from support.runs import canonical
+from uncollapse.cli import app
 from uncollapse.cli.embed import usual_split
+from uncollapse.cli.errors import run
 from uncollapse.data.sources import open_source
 from uncollapse.training import parse_config
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ending", ["npz", "parquet", "safetensors"])
-def test_embed_writes_a_file_that_can_be_read(plain, folder, cli, ending):
-    cli("embed", plain, "--out", f"z.{ending}")
-    source = open_source(f"z.{ending}")
-    assert source.points.shape == (599, 4)
-    assert len(np.unique(source.labels)) == 10
 
 
 @pytest.mark.slow
@@ -38,42 +31,14 @@ def test_the_last_split_a_run_is_evaluated_on_is_taken(splits, usual):
 
 # Texts
 
-CONFIG = """
-[data]
-name = "texts"
-root = "{home}/requests.csv"
-eval_splits = ["test"]
-[model]
-backbone = "text_models:letters"
-dim = 4
-[batch]
-p = 2
-k = 2
-[train]
-steps = 2
-"""
-CSV = """text,label,fine_label,split
-freeze my card,cards,freeze,train
-block the card,cards,freeze,train
-order a new card,cards,order,train
-will it rain,weather,rain,train
-is it cold today,weather,cold,train
-freeze the card,cards,freeze,test
-my card [bold]is[/bold] lost \x1b[2J,cards,lost,test
-snow tomorrow,weather,snow,test
-rain tomorrow,weather,rain,test
-"""
+OUT = ["--out", "z.npz"]
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory):
+def texts(tmp_path_factory, write_texts):
     """A run on texts with fine labels, which no canonical run has."""
-    from uncollapse.cli import app
-    from uncollapse.cli.errors import run
-
     home = tmp_path_factory.mktemp("texts")
-    (home / "requests.csv").write_text(CSV)
-    (home / "run.toml").write_text(CONFIG.format(home=home))
+    write_texts(home, "text_models:letters")
     assert run(app, ["train", str(home / "run.toml"), "--out", str(home / "run")]) == 0
     return home / "run"
 
@@ -129,25 +94,22 @@ def test_queries_are_texts_files_or_rows_and_the_gallery_the_split_or_a_file(tex
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["embed", "RUN", "--images", ".", "--out", "z.npz"], "--images is only for runs"),
+        (["embed", "RUN", "--images", ".", *OUT], "--images is only for runs"),
         (["search", "RUN", "rain", "-k", "1", "--out", "z.png"], "texts have no pictures"),
         (["search", "RUN", "none.txt"], "no file none.txt"),
         (["search", "RUN"], "image files, texts, or row numbers"),
-        (["embed", "RUN", "--texts", "mnist", "--out", "z.npz"], "a dataset of texts, got mnist"),
+        (["embed", "RUN", "--texts", "mnist", *OUT], "a dataset of texts, got mnist"),
         (["export", "RUN"], "only networks for images are exported"),
-        (["embed", "sentence:x", "--out", "z.npz"], "--texts: expected a file or dataset"),
-        (
-            ["embed", "sentence:x", "--texts", "a", "--best", "--out", "z.npz"],
-            "--best is only for runs",
-        ),
+        (["embed", "sentence:x", *OUT], "--texts: expected a file or dataset"),
+        (["embed", "sentence:x", "--texts", "a", "--best", *OUT], "--best is only for runs"),
         (["search", "sentence:x", "rain"], "--gallery: expected a file or dataset of texts"),
     ],
 )
 def test_what_does_not_fit_texts_is_refused(folder, cli, words, message):
-    run = canonical("texts") / "run"
+    trained = canonical("texts") / "run"
     trust = ["--trust"] if "RUN" in words else []
-    said = cli(*(run if word == "RUN" else word for word in words), *trust, code=2)
-    assert message in said.text
+    words = [trained if word == "RUN" else word for word in words]
+    assert message in cli(*words, *trust, code=2).text
 
 
 @pytest.mark.slow
@@ -162,5 +124,6 @@ def test_evaluate_and_forecast_work_on_texts(texts, cli):
 def test_texts_name_rows_and_vectors_of_that_name_do_not(folder):
     (folder / "z.csv").write_text("text,label,f0,f1\nhello you,1,0.1,0.2\nbye,2,0.3,0.5\n")
     assert open_source("z.csv").names.tolist() == ["hello you", "bye"]
-    np.savez("z.npz", embeddings=np.eye(3), text=np.eye(3), names=np.array(list("abc")))
-    assert open_source("z.npz").names.tolist() == ["a", "b", "c"]
+    for column in ("text", "texts", "names"):
+        np.savez("z.npz", embeddings=np.eye(3), **{"text": np.eye(3), column: np.array([*"abc"])})
+        assert open_source("z.npz").names.tolist() == ["a", "b", "c"]

@@ -1,13 +1,10 @@
 """`uncollapse evaluate`: the figures are those of the library, whatever the file."""
 
 import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
 from typer.main import get_command
 
 import uncollapse as uc
@@ -15,7 +12,6 @@ from support.runs import copy_of
 from uncollapse.cli import app
 from uncollapse.metrics import ReRanking
 from uncollapse.training import Run
-from uncollapse.training.manifest import record_files
 from uncollapse.training.measures import write_measures
 
 
@@ -44,6 +40,12 @@ def evaluated(cli):
     return evaluate
 
 
+def save_parts(rows, **parts):
+    """A file for each name, of the rows that its mask keeps."""
+    for part, keep in parts.items():
+        np.savez(f"{part}.npz", **{name: values[keep] for name, values in rows.items()})
+
+
 def assert_same(lines, by, expected, names, prefix=""):
     """Values and intervals are those of the library's result."""
     for name in names:
@@ -52,23 +54,12 @@ def assert_same(lines, by, expected, names, prefix=""):
         assert (line["low"], line["high"]) == pytest.approx((interval.low, interval.high))
 
 
-@pytest.mark.parametrize("ending", ["npz", "npy", "safetensors", "csv", "parquet"])
-def test_figures_of_any_file_are_those_of_the_library(rows, evaluated, ending):
-    path, x, y = f"z.{ending}", rows["embeddings"], rows["labels"]
-    words = [path]
-    if ending == "npz":
-        np.savez(path, embeddings=x, labels=y)
-    elif ending == "npy":
-        np.save(path, x)
-        np.save("y.npy", y)
-        words += ["--labels", "y.npy"]
-    elif ending == "safetensors":
-        save_file({"embeddings": torch.tensor(x), "labels": torch.tensor(y)}, path)
-    else:
-        pandas = pytest.importorskip("pandas")
-        table = pandas.DataFrame({f"f{i}": x[:, i] for i in range(5)} | {"kind": y})
-        table.to_csv(path, index=False) if ending == "csv" else table.to_parquet(path)
-        words += ["--labels", "kind"]
+@pytest.mark.parametrize("words", [["z.npy", "--labels", "y.npy"], ["z.npz", "--labels", "kind"]])
+def test_figures_of_any_file_are_those_of_the_library(rows, evaluated, words):
+    x, y = rows["embeddings"], rows["labels"]
+    np.savez("z.npz", embeddings=x, kind=y)
+    np.save("z.npy", x)
+    np.save("y.npy", y)
     lines, _ = evaluated(*words, "-k", "1,3")
     expected = uc.retrieval(x.astype(float), y, ks=(1, 3), full_map=True)
     names = ("recall@1", "recall@3", "mAP", "map@r", "r_precision", "mrr")
@@ -78,24 +69,25 @@ def test_figures_of_any_file_are_those_of_the_library(rows, evaluated, ending):
     assert lines["label", "nmi"]["over"] == "120 rows, 8 clusters"
 
 
+@pytest.mark.slow
 def test_fine_labels_cosine_and_nmi_plus(rows, evaluated):
     np.savez("z.npz", **rows)
-    lines, _ = evaluated("z.npz", "--metric", "cosine", "--clusters", "3", "-k", "1")
+    lines, _ = evaluated("z.npz", "--metric", "cosine", "--clusters", "2", "-k", "1")
     x, fine = rows["embeddings"].astype(float), 3 * rows["labels"] + rows["fine_labels"]
     for by, labels in (("label", rows["labels"]), ("fine label", fine)):
         expected = uc.retrieval(x, labels, ks=(1,), normalize=True)
         assert_same(lines, by, expected, ("recall@1", "map@r"))
-    plus = uc.clustering(x, rows["labels"], multiplier=3, normalize=True)
+    plus = uc.clustering(x, rows["labels"], multiplier=2, normalize=True)
     assert lines["label", "nmi+"]["value"] == pytest.approx(plus.nmi)
     assert "nmi" not in {name for _, name in evaluated("z.npz", "--clusters", "0")[0]}
 
 
+@pytest.mark.slow
 def test_a_second_file_is_the_gallery(rows, evaluated, cli):
     x, y = rows["embeddings"].astype(float), rows["labels"]
     q = np.arange(120) // 2 % 4 == 0
     fine = y * 3 + rows["fine_labels"]
-    for part, keep in (("q", q), ("g", ~q)):
-        np.savez(f"{part}.npz", **{name: values[keep] for name, values in rows.items()})
+    save_parts(rows, q=q, g=~q)
     lines, said = evaluated("q.npz", "--gallery", "g.npz", "-k", "1", "--max-rows", "30")
     assert "30 queries x 5 against 90 rows of g.npz" in " ".join(said.split())
     for by, labels in (("label", y), ("fine label", fine)):
@@ -117,8 +109,7 @@ def test_cameras_mean_the_protocol_of_market_1501(rows, evaluated, words):
     y[y == 7], y[y == 8] = -1, 0
     labels = np.array([f"{i:04d}" if i >= 0 else str(i) for i in y]) if words else y
     q = (y > 0) & (cam == 0)
-    for part, keep in (("q", q), ("g", cam > -1)):
-        np.savez(f"{part}.npz", embeddings=x[keep], labels=labels[keep], cam=cam[keep])
+    save_parts({"embeddings": x, "labels": labels, "cam": cam}, q=q, g=cam > -1)
     lines, said = evaluated("q.npz", "--gallery", "g.npz", "--cameras", "cam", "-k", "1,2")
     expected = uc.reid(x[q], y[q], cam[q], x, y, cam, ks=(1, 2))
     assert_same(lines, "label", expected, ("mAP", "cmc@1", "cmc@2", "mINP"))
@@ -135,8 +126,7 @@ def test_cameras_mean_the_protocol_of_market_1501(rows, evaluated, words):
 def test_re_ranked_figures_stand_beside_the_plain_ones(rows, evaluated):
     x, y, cam = rows["embeddings"].astype(float), rows["labels"], rows["cam"]
     q = cam == 0
-    for part, keep in (("q", q), ("g", ~q)):
-        np.savez(f"{part}.npz", embeddings=x[keep], labels=y[keep], cam=cam[keep])
+    save_parts({"embeddings": x, "labels": y, "cam": cam}, q=q, g=~q)
     files = ["q.npz", "--gallery", "g.npz", "--cameras", "cam"]
     lines, said = evaluated(*files, "--rerank", "-k", "1,5", "--clusters", "1")
     sides = (x[q], y[q], cam[q], x[~q], y[~q], cam[~q])
@@ -156,7 +146,6 @@ def test_a_limit_is_said_in_the_line_of_the_figure(rows, cli):
     lines = cli("evaluate", "z.npz", "--max-rows", "50").out.splitlines()
     assert "50 of 120 queries" in next(line for line in lines if "R@1 " in line)
     assert "50 of 120 rows, 8 clusters" in next(line for line in lines if "NMI" in line)
-    assert max(map(len, lines)) <= 80
 
 
 def test_queries_without_a_match_are_counted(rows, evaluated):
@@ -200,14 +189,12 @@ def test_options_of_files_are_refused_beside_a_run(folder, cli):
         assert f"{option} is only for files" in cli("evaluate", folder, option, "x", code=2).err
 
 
-def test_every_command_on_files_has_the_same_column_options_and_evaluate_few_in_all(cli):
+def test_every_command_on_files_has_the_same_column_options():
     commands = get_command(app).commands
     assert len(commands["evaluate"].params) <= 16
     columns = {"labels", "id", "features"}
     for name in ("diagnose", "evaluate", "verify", "search", "suspects", "report"):
         assert columns <= {option.name for option in commands[name].params}
-    shown = " ".join(cli("evaluate", "--help").out.replace("│", " ").split())
-    assert "[default: each row searches all others]" in shown
 
 
 # Runs
@@ -223,20 +210,18 @@ def test_start_and_end_stand_beside_each_other_and_a_fall_is_said(plain, folder,
     home = copy_of("plain", folder)
     before = measures.before.splits["test"]
     better = replace(before, scores={**before.scores, "recall@1": 0.999})
-    manifest = home / "run" / "manifest.json"
-    recorded = manifest.read_bytes()
     start = replace(measures.before, splits={"test": better})
     write_measures(home / "run", replace(measures, before=start))
-    manifest.write_bytes(recorded)
-    said = cli("evaluate", home / "run")
-    assert "measures.json is damaged: its checksum differs" in said.text
-    assert "ends below" not in said.out  # nor is it believed
-    record_files(home / "run", "measures.json")
     said = cli("evaluate", home / "run").text
     assert "R@1 on test ends below the network before training: " in said
     assert "% against 99.9 %." in said
     words = ["train", home / "run.toml", "--out", home / "run", "--resume"]
     assert "R@1 on test ends below" in cli(*words).text
+    with (home / "run" / "measures.json").open("a") as file:
+        file.write(" ")
+    damaged = cli("evaluate", home / "run")
+    assert "measures.json is damaged: its checksum differs" in damaged.text
+    assert "ends below" not in damaged.out  # nor is it believed
 
 
 @pytest.mark.slow
@@ -267,4 +252,3 @@ def test_a_run_without_measures_is_measured_for_its_page(plain, folder, cli):
     assert "wrote" in cli("report", old, "--measure").out
     for name in ("measures.json", "embeddings-after.safetensors"):
         assert (old / name).read_bytes() == (plain / name).read_bytes()
-    shutil.rmtree(old)

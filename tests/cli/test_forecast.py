@@ -28,6 +28,7 @@ def test_tables_and_files_have_drifts_risks_and_a_recommendation(config, cli):
     said = cli("forecast", "run.toml", *shapes, "--out", "out", "--html", "page.html").out
     assert "…" not in said
     assert max(map(len, said.splitlines())) <= 80
+    assert {"P", "K", "dim", "drift", "modes", "left", "risk"} <= set(said.split())
     own = [line.split() for line in said.splitlines() if line.split()[2:3] == ["256"]]
     modes = [cells[5] for cells in own]
     assert modes[0] == modes[2] == "–"  # K = 4: a class shows no modes
@@ -35,13 +36,10 @@ def test_tables_and_files_have_drifts_risks_and_a_recommendation(config, cli):
     easy = next(line for line in said.splitlines() if line.startswith("easy x semihard"))
     assert " to " in easy
     assert "after 10 steps" in " ".join(said.split())
-    assert "left" in said
-    assert all(words in said for words in ("recommended", "not a guarantee", "wrote"))
+    assert "recommended" in said
     assert "Forecast of run.toml" in (config / "page.html").read_text()
     assert names(config / "out") == {"forecast.csv", "forecast.html"}
-    table = (config / "out/forecast.csv").read_text()
-    assert table.count("\n") > 4
-    assert "probe_predicted" in table
+    assert "probe_predicted" in (config / "out/forecast.csv").read_text()
 
 
 @pytest.mark.parametrize(
@@ -68,8 +66,6 @@ def test_what_cannot_be_done_is_refused_before_a_batch_is_drawn(
 def test_a_race_prints_its_table_and_leaves_a_better_config_that_trains(config, cli):
     words = ["forecast", "run.toml", "--race", "--race-steps", "40"]
     said = cli(*words, "--set", "seed=1").out
-    assert max(map(len, said.splitlines())) <= 80
-    assert "…" not in said
     shapes = [line for line in said.splitlines() if line.split()[:2] == ["5", "4"]]
     assert len(shapes) == 1  # the run's own
     rows = [re.split(r"  +", line.strip()) for line in said.splitlines() if " x " in line]
@@ -77,9 +73,8 @@ def test_a_race_prints_its_table_and_leaves_a_better_config_that_trains(config, 
     drift, steps, recall, left, result = results["hard x hard"]
     assert float(drift) > 0.25
     assert int(steps) > 0
-    assert recall.endswith("%")
     assert float(left) > 0
-    assert result == "out"
+    assert (recall[-1], result) == ("%", "out")
     assert [cells[-1] for cells in results.values()].count("wins") == 1
     assert "recommended" not in said
     assert "uncollapse train run.better.toml --out runs/run.better" in said
@@ -95,21 +90,19 @@ def test_a_race_prints_its_table_and_leaves_a_better_config_that_trains(config, 
     assert first.model_dump() == then.model_dump()
     assert train(then, config / "out").summary["status"] == "finished"
     kept = (config / "run.better.toml").read_text()
-    told = cli(*words, code=2).err
-    assert "expected no run.better.toml beside run.toml" in told
+    assert "expected no run.better.toml beside run.toml" in cli(*words, code=2).err
     assert (config / "run.better.toml").read_text() == kept
 
 
 def test_an_own_strategy_that_wins_is_said_and_files_have_the_race(config, cli):
     keys = ["mining.positives=easy", "mining.negatives=semihard", "optimizer.lr=1e-12"]
     safe = [word for key in keys for word in ("--set", key)]
-    shapes = ["--p", "2,5", "--k", "4", "--probe", "10", "--out", "out"]
+    more = ["--p", "2,5", "--k", "4", "--probe", "10", "--out", "out"]
     words = ["forecast", "run.toml", "--race", "--race-steps", "40", *safe]
-    said = cli(*words, *shapes)
+    said = cli(*words, *more)
     assert "easy x semihard wins: run.toml can stay as it is" in said.text
     assert names(config) == {"run.toml", "out"}
-    starts = [line.split()[:2] for line in said.out.splitlines()]
-    assert ["2", "4"] in starts
-    assert ["5", "4"] in starts
+    shapes = {tuple(line.split()[:2]) for line in said.out.splitlines()}
+    assert {("2", "4"), ("5", "4")} <= shapes
     assert names(config / "out") == {"forecast.csv", "forecast.html", "race.csv"}
     assert "Race from the untrained network" in (config / "out/forecast.html").read_text()

@@ -17,6 +17,7 @@ def test_one_run_gets_its_page_inside_and_several_where_asked(plain, folder, cli
     assert "no config.toml in it" in cli("report", folder, code=2).err
 
 
+@pytest.mark.slow
 def test_a_file_gets_the_page_of_its_diagnosis(folder, cli):
     z = np.random.default_rng(0).normal(size=(60, 4))
     np.savez("z.npz", embeddings=z, kind=np.arange(60) % 5)
@@ -25,4 +26,3 @@ def test_a_file_gets_the_page_of_its_diagnosis(folder, cli):
     assert (folder / "report.html").read_text() == (folder / "page.html").read_text()
     for words in (["z.npz", "--trust"], ["z.npz", "--measure"], [folder, "--labels", "kind"]):
         assert f"{words[1]} is only for " in cli("report", *words, code=2).err
-    assert "none.npz: No such file" in cli("report", "none.npz", code=2).err

@@ -9,38 +9,12 @@ pytest.importorskip("sentence_transformers")
 from text_models import make_sentence_model
 from uncollapse.data.sources import open_source
 
-CSV = """text,label,split
-freeze my card,cards,train
-block the card please,cards,train
-will it rain today,weather,train
-is it cold today,weather,train
-freeze the account,cards,test
-block my account,cards,test
-snow tomorrow,weather,test
-rain tomorrow,weather,test
-"""
-CONFIG = """
-[data]
-name = "texts"
-root = "{root}"
-[model]
-backbone = "sentence:{model}"
-dim = 4
-[batch]
-p = 2
-k = 2
-[train]
-steps = 2
-"""
-
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def home(tmp_path_factory, write_texts):
     home = tmp_path_factory.mktemp("sentences")
     make_sentence_model(home / "model")
-    (home / "requests.csv").write_text(CSV)
-    text = CONFIG.format(root=home / "requests.csv", model=home / "model")
-    (home / "run.toml").write_text(text)
+    write_texts(home, f"sentence:{home / 'model'}")
     return home
 
 
@@ -55,7 +29,7 @@ def test_a_transformer_is_trained_resumed_and_searched(home, folder, cli):
     cli(*words)
     cli(*words, "--resume", "--set", "train.steps=3")
     assert {row["label"] for row in near(cli, "run", "freeze it", 2)} <= {"cards", "weather"}
-    assert "freeze the account" in (folder / "run" / "report.html").read_text()
+    assert "freeze the card" in (folder / "run" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -70,9 +44,9 @@ def test_a_frozen_transformer_gives_features_and_is_searched_with_texts(
     monkeypatch.setenv("UNCOLLAPSE_CACHE", str(folder / "cache"))
     settings = [f"--set=model.{key}={json.dumps(value)}" for key, value in values.items()]
     cli("train", home / "run.toml", "--out", "run", *settings)
-    assert "freeze the account" in (folder / "run" / "report.html").read_text()
-    (row,) = near(cli, "run", "freeze the account", 1)
-    assert row["neighbour"] == "freeze the account"
+    assert "freeze the card" in (folder / "run" / "report.html").read_text()
+    (row,) = near(cli, "run", "freeze the card", 1)
+    assert row["neighbour"] == "freeze the card"
     assert row["distance"] == pytest.approx(0.0, abs=1e-5)
     cli("export", "run", code=2)
 
@@ -81,7 +55,7 @@ def test_a_backbone_as_it_comes_embeds_and_searches_files(home, folder, cli):
     name = f"sentence:{home / 'model'}"
     cli("embed", name, "--texts", home / "requests.csv", "--out", "z.npz")
     source = open_source("z.npz")
-    assert source.points.shape == (8, 16)
+    assert source.points.shape == (9, 16)
     assert source.names[0] == "freeze my card"
     words = ["search", name, "snow tomorrow", "--gallery", home / "requests.csv", "-k", "1"]
     assert "snow tomorrow" in cli(*words).out

@@ -23,23 +23,14 @@ def test_a_sweep_leaves_a_table_a_page_and_pictures():
     assert summary["status"] == "finished"
 
 
-def test_a_plan_says_the_cost_and_makes_nothing(folder, cli, monkeypatch):
-    monkeypatch.setattr(sweep, "_engine", lambda name, out, jobs, address: InlineEngine(out))
-    file = folder / "small.toml"
-    file.write_text((canonical("sweep") / "run.toml").read_text())
-    said = cli("sweep", file, "--out", "out", "--plan").text
-    assert "4, 1 at a time" in said
-    assert "about" in said
-    assert "MB of checkpoints" in said
-    assert not (folder / "out" / "results.csv").exists()
-
-
-def test_mistakes_are_one_line(folder, cli):
-    file = folder / "small.toml"
-    text = (canonical("sweep") / "run.toml").read_text()
-    file.write_text(text)
+def test_a_plan_says_the_cost_and_makes_nothing_and_mistakes_are_one_line(folder, cli, monkeypatch):
+    file = canonical("sweep") / "run.toml"
     words = ["sweep", file, "--out", "out"]
     assert "'local', 'ray'" in cli(*words, "--engine", "slurm", code=2).err
     assert "--engine ray" in cli(*words, "--address", "auto", code=2).err
-    file.write_text(text.replace("model.dim", "model.dimm"))
-    assert "model.dimm" in cli(*words, code=2).err
+    monkeypatch.setattr(sweep, "_engine", lambda name, out, jobs, address: InlineEngine(out))
+    plan = cli("sweep", file, "--out", "out", "--plan").text
+    assert all(words in plan for words in ("4, 1 at a time", "about", "MB of checkpoints"))
+    assert not (folder / "out" / "results.csv").exists()
+    (folder / "wrong.toml").write_text(file.read_text().replace("model.dim", "model.dimm"))
+    assert "model.dimm" in cli("sweep", "wrong.toml", "--out", "out", code=2).err

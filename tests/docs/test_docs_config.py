@@ -1,14 +1,12 @@
 """docs/config.md lists every key of a run's config, with its default and its words."""
 
-from __future__ import annotations
-
 import re
 import tomllib
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
-from docs.pages import ROOT, Block, blocks
+from docs.pages import ROOT, blocks
 from uncollapse.training.config import Config
 from uncollapse.training.sections import LOSSES, LossConfig, OneOf, Section
 
@@ -16,7 +14,7 @@ BLOCKS = blocks(ROOT / "docs" / "config.md", "toml")
 LINE = re.compile(r"(?P<off># )?(?P<key>\w+) = (?P<value>[^#]+?)\s*(?:# (?P<words>.*))?")
 
 
-def section_of(block: Block) -> tuple[str, type[Section]]:
+def section_of(block):
     ((name, value),) = tomllib.loads(block.text).items()
     if name == "loss" and "name" not in value:
         ((key, _),) = value.items()
@@ -31,15 +29,11 @@ def section_of(block: Block) -> tuple[str, type[Section]]:
     return (f"{name}.{key}", inner[key]) if key in inner and not others else (name, section)
 
 
-def sub_tables(section: type[Section]) -> dict[str, type[Section]]:
-    kinds = {
-        key: [field.annotation, *get_args(field.annotation)]
-        for key, field in section.model_fields.items()
-    }
+def sub_tables(section):
     return {
         key: kind
-        for key, several in kinds.items()
-        for kind in several
+        for key, field in section.model_fields.items()
+        for kind in (field.annotation, *get_args(field.annotation))
         if isinstance(kind, type) and issubclass(kind, Section) and not issubclass(kind, LossConfig)
     }
 
@@ -73,14 +67,14 @@ def test_every_section_is_listed():
     assert sorted(listed) == sorted([*others, *(f"loss {name}" for name in LOSSES)])
 
 
-def read(line: str) -> tuple[str, tuple[bool, Any, str]]:
+def read(line):
     found = LINE.fullmatch(line)
     assert found, line
     value = tomllib.loads(f"value = {found['value']}")["value"]
     return found["key"], (found["off"] is not None, value, found["words"] or "")
 
 
-def every_word(field: Any) -> list[str]:
+def every_word(field):
     kinds = [field.annotation, *get_args(field.annotation)]
     nested = [word for kind in kinds for word in get_args(kind)]
     own = [

@@ -1,7 +1,5 @@
 """Every link inside the documentation leads somewhere, and every page can be reached."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re

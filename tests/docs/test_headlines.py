@@ -18,12 +18,10 @@ def test_the_pages_have_the_figures_of_the_result_files():
 
 
 def test_another_figure_in_a_page_or_in_the_results_is_seen_and_written(tmp_path):
-    shutil.copy(ROOT / "README.md", tmp_path)
-    for name in ("forecast.md", "guard.md", "measured.md"):
-        (tmp_path / "docs").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "docs" / name, tmp_path / "docs")
     for name in ("forecast", "rescue", "table3"):
         shutil.copytree(ROOT / "docs" / "results" / name, tmp_path / "docs" / "results" / name)
+    for name in ("README.md", "docs/forecast.md", "docs/guard.md", "docs/measured.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
     readme = tmp_path / "README.md"
     before = readme.read_text(encoding="utf-8")
     readme.write_text(before.replace("**0.996**", "**0.999**"), encoding="utf-8")

@@ -1,7 +1,5 @@
 """The pictures of the front page can be drawn again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from xml.etree import ElementTree

@@ -7,10 +7,7 @@ import os
 import select
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,13 +31,13 @@ class Visit:
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
-    def value(self, script: str) -> Any:
+    def value(self, script):
         """The value of an expression in the page."""
         answer = self.browser.call("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def press_space(self) -> None:
+    def press_space(self):
         """The space bar down and up."""
         key = {"key": " ", "windowsVirtualKeyCode": 32}
         self.browser.call("Input.dispatchKeyEvent", type="keyDown", text=" ", **key)
@@ -50,7 +47,7 @@ class Visit:
 class Browser:
     """The part of the DevTools protocol that the tests need: JSON messages ended by a zero byte."""
 
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(self, program, folder):
         here_read, there_write = os.pipe()
         there_read, here_write = os.pipe()
         # The browser reads commands from descriptor 3 and answers on 4.
@@ -74,10 +71,10 @@ class Browser:
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
+    def call(self, method, **params):
         """Send a command and wait for its answer; what happens meanwhile is noted."""
         self._last += 1
-        message: dict[str, Any] = {"id": self._last, "method": method, "params": params}
+        message = {"id": self._last, "method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session
         self._writer.write(json.dumps(message).encode() + b"\0")
@@ -87,7 +84,7 @@ class Browser:
                 assert "error" not in answer, answer
                 return dict(answer["result"])
 
-    def open(self, path: Path, width: int = 1280, *, dark: bool = False) -> Visit:
+    def open(self, path, width=1280, *, dark=False):
         """Load a file at a width; a phone below 600 pixels."""
         self._visit = Visit(self)
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -102,7 +99,7 @@ class Browser:
         visit.value("document.readyState")  # events that were under way have come
         return visit
 
-    def close(self) -> None:
+    def close(self):
         """End the browser."""
         self._session = ""
         try:
@@ -114,7 +111,7 @@ class Browser:
         self._reader.close()
         self._writer.close()
 
-    def _next(self) -> dict[str, Any]:
+    def _next(self):
         while b"\0" not in self._buffer:
             if not select.select([self._reader], [], [], 120)[0]:
                 raise TimeoutError("the browser has said nothing for two minutes")
@@ -123,11 +120,11 @@ class Browser:
                 raise EOFError("the browser ended")
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\0")
-        message: dict[str, Any] = json.loads(line)
+        message = json.loads(line)
         self._note(message.get("method", ""), message.get("params", {}))
         return message
 
-    def _note(self, method: str, params: dict[str, Any]) -> None:
+    def _note(self, method, params):
         if method == "Page.loadEventFired":
             self._loaded = True
         elif method == "Network.requestWillBeSent":
@@ -137,7 +134,7 @@ class Browser:
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(tmp_path_factory):
     program = next((found for name in _NAMES if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium on this machine (Debian: apt-get install -y chromium)")
@@ -147,17 +144,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Run:
+def copied(tmp_path):
     """A run that a test may change."""
     return copy_run(tmp_path / "copied")
 
 
 @pytest.fixture(scope="session")
-def plain_run() -> Run:
+def plain_run():
     return Run(canonical("plain") / "run")
 
 
 @pytest.fixture(scope="session")
-def hard_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def hard_run(tmp_path_factory):
     """The plain run again, with another config."""
     return copy_run(tmp_path_factory.mktemp("runs") / "hard", 'positives = "hard"')

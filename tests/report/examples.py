@@ -1,12 +1,9 @@
 """What several tests of pages are about: a sweep that has ended, a forecast, a race, runs."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
 import tomllib
-from pathlib import Path
 
 from support.runs import canonical
 from uncollapse.health.drifts import Probe
@@ -46,7 +43,7 @@ model.dim = [4, 16]
 """
 
 
-def copy_run(folder: Path, mining: str = "") -> Run:
+def copy_run(folder, mining=""):
     """The plain run in a folder of its own, with other lines in the section `[mining]`."""
     run = Run(shutil.copytree(canonical("plain") / "run", folder))
     text = run.config_file.read_text(encoding="utf-8")
@@ -55,28 +52,28 @@ def copy_run(folder: Path, mining: str = "") -> Run:
     return run
 
 
-def log(run: Run, *lines: dict[str, object]) -> None:
+def log(run, *lines):
     """Append lines to what the run logged."""
     with run.metrics_file.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
-def log_races(run: Run, *races: object) -> None:
+def log_races(run, *races):
     """Append races to what the run logged, from step 3 on."""
     log(run, *({"step": i, "loss": 0.5, "race": race} for i, race in enumerate(races, start=3)))
 
 
-def write_sweep(folder: Path, *, error: str = "out of memory") -> Path:
+def write_sweep(folder, *, error="out of memory"):
     """The folder of a sweep that has ended: large batches collapsed, one run failed."""
     folder.mkdir(parents=True)
     sweep = parse_sweep(tomllib.loads(SWEEP)).to_toml()
     (folder / "sweep.toml").write_text(sweep, encoding="utf-8")
     head = ["run", "batch.p", "batch.k", "model.dim", "seed", "status", "verdict", "collapsed"]
     head += ["diameter_init", "diameter", "bound", "test/recall@1", "error"]
-    rows: list[list[object]] = []
+    rows = []
     for p, k, dim in [(p, k, 128) for p in (2, 8) for k in (2, 4)] + [(8, 4, 4), (8, 4, 16)]:
         for seed in (0, 1):
-            ends: list[object] = ["healthy", False, 2.0, 1.5 - 0.1 * seed, 1.0, 0.9]
+            ends = ["healthy", False, 2.0, 1.5 - 0.1 * seed, 1.0, 0.9]
             if p * k > 16:
                 ends = ["network-collapse", True, 2.0, 0.01, -1.0, 0.1]
             name = f"p={p},k={k},dim={dim},seed={seed}"
@@ -87,21 +84,19 @@ def write_sweep(folder: Path, *, error: str = "out of memory") -> Path:
     return folder
 
 
-def cell(
-    p: int, k: int, dim: int, drift: float, strategy: Strategy = HARD, probe: Probe | None = None
-) -> ForecastCell:
+def cell(p, k, dim, drift, strategy=HARD, probe=None):
     """The forecast of one shape."""
     return ForecastCell(p, k, dim, strategy, drift, 0.01, 0.5, 2.0, 0.7, 2.0 - 2 * 0.7, probe)
 
 
-def forecast_of(probe: Probe | None = None, dims: tuple[int, ...] = (4, 64)) -> Forecast:
+def forecast_of(probe=None, dims=(4, 64)):
     """Four batch shapes in each dimension, and easy positives as the alternative."""
     shapes = [(p, k, dim) for dim in dims for p in (2, 8) for k in (2, 4)]
     own = [cell(p, k, dim, 0.01 * p * k / dim, probe=probe) for p, k, dim in shapes]
     return Forecast(tuple(own), tuple(cell(*shape, -0.1, EASY) for shape in shapes), 2.0)
 
 
-def raced() -> RaceResult:
+def raced():
     """Easy positives win, the own strategy shrank, and one had no room."""
     scores = (RaceScore("easy x hard", 9, 0.5), RaceScore("hard x hard", 9, 0.2))
     free = Strategy("hard", "hard", scale_free=True)

@@ -1,11 +1,5 @@
 """Every kind of page in a real browser: phone and desktop, light and dark, by keyboard."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
@@ -13,12 +7,8 @@ from report.examples import FALLING, RACE, copy_run, forecast_of, log_races, rac
 from uncollapse.report import diagnose, run_report
 from uncollapse.report.forecast_page import make_forecast_page
 from uncollapse.report.sweep_page import sweep_report
-from uncollapse.training import Run
 
 pytestmark = pytest.mark.slow
-
-if TYPE_CHECKING:
-    from conftest import Browser
 
 WORDS = {
     "diagnosis": "Class collapse: classes have become points",
@@ -69,9 +59,7 @@ NARROW = """[...document.querySelectorAll('section')].map(card => {
 
 
 @pytest.fixture(scope="session")
-def pages(
-    plain_run: Run, hard_run: Run, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
+def pages(plain_run, hard_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(30), 10)
@@ -80,7 +68,7 @@ def pages(
     images = rng.integers(0, 255, (300, 8, 8), dtype=np.uint8)
     rescued = copy_run(folder / "rescued")
     log_races(rescued, RACE.to_dict())
-    makers: dict[str, Callable[[Path], Path]] = {
+    makers = {
         "diagnosis": diagnose(z, long, labels * 2, images).save,
         "bare": diagnose(np.ones((40, 3))).save,
         "run": lambda path: run_report([rescued], path),
@@ -95,9 +83,7 @@ def pages(
     "width", [375, 1200, *(pytest.param(w, marks=pytest.mark.night) for w in (768, 1920))]
 )
 @pytest.mark.parametrize("name", WORDS)
-def test_a_page_opens_without_complaint_network_or_overflow(
-    browser: Browser, pages: dict[str, Path], name: str, width: int
-):
+def test_a_page_opens_without_complaint_network_or_overflow(browser, pages, name, width):
     visit = browser.open(pages[name], width)
     assert visit.complaints == []
     fetched = [url for url in visit.requests if not url.startswith("data:")]
@@ -110,9 +96,7 @@ def test_a_page_opens_without_complaint_network_or_overflow(
         assert visit.value(NARROW) == []
 
 
-def test_dark_mode_turns_the_ground_dark_and_keeps_the_contrast(
-    browser: Browser, pages: dict[str, Path]
-):
+def test_dark_mode_turns_the_ground_dark_and_keeps_the_contrast(browser, pages):
     colours = {}
     for dark in (False, True):
         visit = browser.open(pages["run"], dark=dark)
@@ -125,7 +109,7 @@ def test_dark_mode_turns_the_ground_dark_and_keeps_the_contrast(
     assert colours[True][1] > 200 > 80 > colours[True][0]
 
 
-def test_a_table_unfolds_and_sorts_by_keyboard(browser: Browser, pages: dict[str, Path]):
+def test_a_table_unfolds_and_sorts_by_keyboard(browser, pages):
     visit = browser.open(pages["diagnosis"])
     shown = "[...document.querySelectorAll('#classes tbody tr')].filter(r => r.offsetParent).length"
     assert visit.value(shown) == 12
@@ -143,7 +127,7 @@ def test_a_table_unfolds_and_sorts_by_keyboard(browser: Browser, pages: dict[str
     assert visit.value(head) == "descending"
 
 
-def test_a_printed_page_is_light_and_fits(browser: Browser, pages: dict[str, Path]):
+def test_a_printed_page_is_light_and_fits(browser, pages):
     visit = browser.open(pages["run"], 720, dark=True)
     dark = {"name": "prefers-color-scheme", "value": "dark"}
     browser.call("Emulation.setEmulatedMedia", media="print", features=[dark])

@@ -1,24 +1,21 @@
 """Diagnoses: the verdict of health, figures of metrics, and a page that says what was sampled."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from support.errors import refused
+from support.errors import refuses
 from uncollapse.health import measure
 from uncollapse.metrics import clustering, retrieval
 from uncollapse.report import diagnose
 from uncollapse.report.diagnosis import cone_effects
 
+POINT = "Network collapse: all embeddings have gone to one point"
 
-def blobs(
-    spread: float, *, classes: int = 6, each: int = 20, dim: int = 8, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+
+def blobs(spread, *, classes=6, each=20, dim=8, seed=0):
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), each)
     centres = rng.normal(size=(classes, dim))
@@ -30,13 +27,13 @@ def blobs(
     [
         ("healthy", "healthy", "Healthy: no collapse found"),
         ("class", "class-collapse", "Class collapse: classes have become points"),
-        ("network", "network-collapse", "Network collapse: all embeddings have gone to one point"),
+        ("network", "network-collapse", POINT),
         ("flat", "dimensional-collapse", "Dimensional collapse: few of the axes are used"),
         ("nan", "diverging", "Diverging: the embedding grows without bound"),
-        ("small", "network-collapse", "Network collapse: all embeddings have gone to one point"),
+        ("small", "network-collapse", POINT),
     ],
 )
-def test_the_verdict_comes_first_on_the_page_in_words(state: str, verdict: str, words: str):
+def test_the_verdict_comes_first_on_the_page_in_words(state, verdict, words):
     z, labels = blobs(0.3)
     reference = None
     if state == "class":
@@ -85,11 +82,8 @@ def test_classes_stand_in_the_order_of_their_collapse():
 def test_without_labels_nothing_is_said_of_classes_and_fine_labels_alone_are_scored():
     z, labels = blobs(0.5)
     bare = diagnose(z)
-    text = bare.page().render()
     assert bare.scores == {}
-    assert "all pairs" in text
-    for title in ("Classes", "Retrieval and clustering", "Nearest neighbours"):
-        assert title not in text
+    assert "all pairs" in bare.page().render()
     fine = diagnose(z, fine_labels=labels)
     assert list(fine.scores) == ["fine label"]
     assert "By fine label" in fine.page().render()
@@ -101,14 +95,12 @@ def test_what_was_sampled_is_stated():
     text = diagnose(z, labels, max_rows=60, modes=False).page().render()
     assert "On 60 of 2,400 rows" in text
     assert ", 2,000 of 2,400 rows" in text  # the map
-    z, labels = blobs(0.5, each=40)
-    assert "rows, classes as even" not in diagnose(z, labels).page().render()
 
 
 def test_the_rows_used_stand_beside_the_figure_in_the_text_and_on_the_page():
-    z, labels = blobs(0.5, each=40)
-    for most, words in ((60, "60 of 240 rows, the limit"), (240, "all 240 rows")):
-        result = diagnose(z, labels, labels // 2, max_rows=most)
+    z, labels = blobs(0.5, classes=3)
+    for most, words in ((30, "30 of 60 rows, the limit"), (60, "all 60 rows")):
+        result = diagnose(z, labels, labels % 2, max_rows=most, modes=False)
         for line, kind in zip(str(result).splitlines()[-2:], ("label", "fine label"), strict=True):
             assert line.startswith(f"  by {kind}, on {words}: R@1 ")
         page = re.sub(r"<[^>]*>", " ", result.page().render())
@@ -147,28 +139,15 @@ def test_labels_may_be_strings_and_embeddings_tensors_of_low_precision():
     assert "bird 3" in result.page().render()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("embeddings", np.zeros(4)),
-        ("labels", [0, 1]),
-        ("images", np.zeros((3, 4, 4))),
-        ("max_rows", 2),
-    ],
-)
-def test_mistakes_are_named(name: str, value: object):
+def test_mistakes_are_named():
     z, labels = blobs(0.5)
-    with refused(name):
-        diagnose(**({"embeddings": z, "labels": labels} | {name: value}))  # type: ignore[arg-type]
+    wrong = {"embeddings": [np.zeros(4)], "labels": [[0, 1]], "images": [np.zeros((3, 4, 4))]}
+    refuses(diagnose, {"embeddings": z, "labels": labels}, **wrong, max_rows=[2])
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3])
-def test_a_handful_of_rows_is_no_error(rows: int, tmp_path: Path):
-    page = diagnose(np.eye(3)[:rows], np.arange(rows)).save(tmp_path / "page.html")
-    assert page.stat().st_size > 1000
-
-
-def test_total_collapse_is_drawn_and_scored_as_such():
+def test_total_collapse_and_a_handful_of_rows_are_drawn_and_scored_as_such():
+    for rows in (1, 2, 3):
+        assert len(diagnose(np.eye(3)[:rows], np.arange(rows)).page().render()) > 1000
     result = diagnose(np.ones((30, 5)), np.arange(30) % 3)
     assert result.verdict == "network-collapse"
     assert result.scores["label"]["R@1"] == 0.0
@@ -178,7 +157,7 @@ def test_total_collapse_is_drawn_and_scored_as_such():
 # What a cone does, counted on rows where it is known.
 
 
-def cone(offset: float, *, n: int = 300, dim: int = 24) -> tuple[np.ndarray, np.ndarray]:
+def cone(offset, *, n=300, dim=24):
     rng = np.random.default_rng(0)
     labels = np.arange(n) % 6
     z = rng.normal(size=(6, dim))[labels] + 0.8 * rng.normal(size=(n, dim)) + offset
@@ -201,9 +180,6 @@ def test_float16_changes_neighbours_in_a_cone_and_not_once_centred():
     result = cone_effects(cone(40)[0])
     assert result.treatments[1].float16 < 0.05
     assert result.treatments[1].int8 < result.treatments[0].int8
-
-
-def test_changed_neighbours_are_counted_by_hand():
     # In float16 all cosines of these are 1: each row's nearest is one of two by luck.
     angles = np.array([0.0, 0.001, 0.003])
     z = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -225,12 +201,8 @@ def test_a_diagnosis_says_what_the_cone_does_and_is_silent_otherwise():
     text = str(result)
     for words in ("Of 300 rows: 80 % of cosines", "float16", "int8 index:", "R@1 by label:"):
         assert words in text
-    page = result.page().render()
-    for words in ("Cone: all embeddings point", "What the cone does to searches", "whitened"):
-        assert words in page
-    plain = diagnose(cone(0)[0], labels)
-    assert plain.cone is None
-    assert "What the cone does" not in plain.page().render()
+    assert "What the cone does to searches" in result.page().render()
+    assert diagnose(cone(0)[0], labels).cone is None
     assert diagnose(5 * z, labels, cosine=False).verdict == "healthy"  # compared by distance
 
 
@@ -239,6 +211,4 @@ def test_an_uninformative_embedding_is_said_in_text_and_page():
     result = diagnose(rng.normal(size=(400, 16)), rng.integers(5, size=400))
     assert result.verdict == "uninformative"
     assert "shuffled labels give" in str(result)
-    page = result.page().render()
-    assert "Uninformative: neighbours share labels no more often than chance" in page
-    assert "nearest neighbour has the label" in page
+    assert "Uninformative: neighbours share labels no more" in result.page().render()

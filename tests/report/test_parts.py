@@ -1,7 +1,5 @@
 """What several pages show: maps that keep distances, and races with a line per strategy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,16 +12,14 @@ from uncollapse.health.race import Race, RaceScore
 from uncollapse.report.parts import project, race_chart, race_table
 
 
-def distances(x: np.ndarray) -> np.ndarray:
+def distances(x):
     return np.array([[np.linalg.norm(a - b) for b in x] for a in x])
 
 
 @given(
     st.integers(3, 20), st.integers(3, 12), st.sampled_from([1e-6, 1.0, 1e6]), st.integers(0, 99)
 )
-def test_a_plane_in_many_dimensions_is_drawn_without_distortion(
-    n: int, dim: int, scale: float, seed: int
-):
+def test_a_plane_in_many_dimensions_is_drawn_without_distortion(n, dim, scale, seed):
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.normal(size=(dim, 2)))[0]
     plane = rng.normal(size=(n, 2)) * scale
@@ -33,20 +29,18 @@ def test_a_plane_in_many_dimensions_is_drawn_without_distortion(
     )
 
 
-def test_two_dimensions_stay_as_they_are_and_one_gets_a_second():
+def test_few_dimensions_few_rows_and_equal_rows_can_be_drawn():
     rows = [[1.0, 2.0], [3.0, 5.0]]
     assert project(rows).tolist() == rows
     assert project([[1.0], [4.0]]).tolist() == [[1.0, 0.0], [4.0, 0.0]]
 
-
-def test_two_rows_in_many_dimensions_and_equal_rows_can_be_drawn():
     assert project(np.eye(5)[:2]).shape == (2, 2)
     assert np.array_equal(project(np.ones((4, 5))), np.zeros((4, 2)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-6, 1.0])
-def test_tsne_keeps_two_far_groups_apart_and_is_repeatable(scale: float):
+def test_tsne_keeps_two_far_groups_apart_and_is_repeatable(scale):
     rng = np.random.default_rng(0)
     rows = scale * (rng.normal(size=(40, 6)) + 30 * (np.arange(40) % 2)[:, None])
     drawn = project(rows, tsne=True, seed=3)
@@ -61,19 +55,15 @@ def test_each_strategy_is_a_line_that_ends_where_it_is_out():
     ends = [line.points[-1][0] for line in lines]
     assert ends[0] == ends[1] > ends[2]
     assert "easy x hard: from 0.625 to 0.625" in chart.description
+    assert "hard x hard: from 0.25 to 0" in race_chart(RACE, "Race", start=0.25).description
     names = [entry.name for entry in chart.legend]
     assert names == ["inside x hard, scale-free (chosen)", "easy x hard", "hard x hard"]
     assert chart.note == "R@1 of 96 held-out training samples; chosen: inside x hard, scale-free"
 
 
-def test_lines_begin_at_the_start_where_it_is_known():
-    chart = race_chart(RACE, "Race", start=0.25)
-    assert "hard x hard: from 0.25 to 0" in chart.description
-
-
 @pytest.mark.parametrize("recall", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("steps", [0, 1, 10**12])
-def test_a_race_of_one_round_or_of_equals_can_be_drawn(recall: float, steps: int):
+def test_a_race_of_one_round_or_of_equals_can_be_drawn(recall, steps):
     laps = RaceScore("a", steps, recall), RaceScore("b", steps, recall)
     chart = race_chart(Race(laps, "b", 96, 1.0), "Race")
     assert png(chart)[:4] == b"\x89PNG"

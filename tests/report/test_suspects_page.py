@@ -1,7 +1,5 @@
 """The page of suspects: a card for each, pictures or words, hostile text shown as text."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from uncollapse.metrics import suspect_labels
@@ -14,9 +12,7 @@ def suspects():
     rng = np.random.default_rng(0)
     labels = np.repeat(["owl", HOSTILE], 30)
     z = rng.normal(size=(60, 4)) + 9 * (np.arange(60) >= 30)[:, None]
-    labels = labels.astype(object)
     labels[[2, 40]] = [HOSTILE, "owl"]
-    labels = labels.astype(str)
     return suspect_labels(z, labels), labels
 
 

