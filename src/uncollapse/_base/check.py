@@ -1,4 +1,4 @@
-"""Checks of what users pass in: messages name the argument, what was given, what is allowed."""
+"""Checks of what users pass in, and numbers as messages, tables and pages write them."""
 
 from __future__ import annotations
 
@@ -134,6 +134,42 @@ def _shown(value: object) -> str:
     if shape is None or shape == ():
         return repr(value)
     return f"{'a tensor' if hasattr(value, 'detach') else 'an array'} of shape {tuple(shape)}"
+
+
+# Numbers in messages, tables and pages.
+
+
+def number(value: float | int | None, digits: int = 3) -> str:
+    """A number as a person writes it; a dash for what is not known.
+
+    >>> number(0.12345), number(12345.6), number(1e-7), number(12), number(None), number(1e30)
+    ('0.123', '12,346', '1e-7', '12', '–', '1e30')
+    >>> number(99.4, 2), number(123.4, 2)
+    ('99', '123')
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if 10**digits - 0.5 <= abs(value) < 1e7:  # where so many digits would be written as 1e3
+        return f"{value:,.0f}"
+    mantissa, exponential, exponent = f"{value:.{digits}g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponential else mantissa
+
+
+def percent(share: float | None, digits: int = 3) -> str:
+    """A share of one in per cent; whole per cents keep all their digits.
+
+    >>> [percent(share).replace("\N{NO-BREAK SPACE}", "_") for share in (0.98765, 1.2e-4)]
+    ['98.8_%', '0.012_%']
+    >>> [percent(share, 2).replace("\N{NO-BREAK SPACE}", "_") for share in (0.98765, 0.996, 1.234)]
+    ['99_%', '100_%', '123_%']
+    """
+    if share is None or math.isnan(share):
+        return "–"
+    return f"{number(100 * float(share), digits)}\N{NO-BREAK SPACE}%"
 
 
 # Text from outside, made safe to show: characters that act on a terminal or page are spelled out.

@@ -1,14 +1,16 @@
-"""Tables as data, for the terminal, for pages and for Markdown; numbers as a person writes them."""
+"""Tables as data, for the terminal, for pages and for Markdown."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from uncollapse._base.check import number as number
+from uncollapse._base.check import percent as percent
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -162,39 +164,6 @@ def shown(value: object) -> object:
     return value
 
 
-def number(value: float | int | None, digits: int = 3) -> str:
-    """A number as a person writes it; a dash for what is not known.
-
-    >>> number(0.12345), number(12345.6), number(1e-7), number(12), number(None), number(1e30)
-    ('0.123', '12,346', '1e-7', '12', '–', '1e30')
-    >>> number(99.4, 2), number(123.4, 2)
-    ('99', '123')
-    """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if 10**digits - 0.5 <= abs(value) < 1e7:  # where so many digits would be written as 1e3
-        return f"{value:,.0f}"
-    mantissa, exponential, exponent = f"{value:.{digits}g}".partition("e")
-    return f"{mantissa}e{int(exponent)}" if exponential else mantissa
-
-
-def percent(share: float | None, digits: int = 3) -> str:
-    """A share of one in per cent; whole per cents keep all their digits.
-
-    >>> [percent(share).replace("\N{NO-BREAK SPACE}", "_") for share in (0.98765, 1.2e-4)]
-    ['98.8_%', '0.012_%']
-    >>> [percent(share, 2).replace("\N{NO-BREAK SPACE}", "_") for share in (0.98765, 0.996, 1.234)]
-    ['99_%', '100_%', '123_%']
-    """
-    if share is None or math.isnan(share):
-        return "–"
-    return f"{number(100 * float(share), digits)}\N{NO-BREAK SPACE}%"
-
-
 def short_id(*parts: object) -> str:
     """A name for elements that refer to each other: the same for the same content.
 
@@ -225,9 +194,8 @@ def wrapped_for(width: int, text: str) -> str:
 def _cell(value: object) -> Cell:
     if isinstance(value, Cell):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return Cell(shown(value), value)
-    return Cell(shown(value))
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return Cell(shown(value), cast(float, value) if numeric else None)
 
 
 def _shared_room(

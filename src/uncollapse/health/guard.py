@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
-from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse._base.table import percent
+from uncollapse._base.check import InputError, check_choice, check_int, check_number, percent
 from uncollapse.health.advice import Strategy, contenders, rank_strategies
 from uncollapse.health.drifts import LossFn, drift, has_unit_rows, predict_scale
 from uncollapse.health.figures import spread

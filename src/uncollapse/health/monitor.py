@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array, scalar
-from uncollapse._base.check import InputError, check_int
-from uncollapse._base.table import percent
+from uncollapse._base.check import InputError, check_int, percent
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures
 from uncollapse.health.strategy import RunSettings, mode_facts, settings_of

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uncollapse._base.check import check_number
-from uncollapse._base.table import percent
+from uncollapse._base.check import check_number, percent
 from uncollapse.geometry import Thickness
 
 __all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thresholds", "judge"]
