@@ -52,6 +52,15 @@ class Checkpoint:
     weights: Mapping[str, Tensor]
     state: Mapping[str, Any]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample as the network sees it."""
+        shape = self.state.get("shape")
+        if not isinstance(shape, list | tuple):
+            text = f"the checkpoint of step {self.step} is damaged: its state has no 'shape'"
+            raise CheckpointError(text)
+        return tuple(shape)
+
     def check_config(self, config: Config, *, looking: bool = False) -> None:
         """Raise `CheckpointError` if it was made with another config.
 
