@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from uncollapse._base import files
+from uncollapse._base.files import write_text
 from uncollapse.health.loggers import Logger, open_logger
 from uncollapse.training.config import Config
 from uncollapse.training.manifest import Manifest
@@ -102,7 +103,7 @@ def repair_log(path: Path, keep: int, manifest: Manifest) -> tuple[int, str | No
         return keep, None
     files.open_log(path, keep=keep).close()
     rows = [row for row in files.read_jsonl(path, []) if isinstance(row.get("step"), int)]
-    files.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
     state = "missing" if not content else "not as the checkpoint knows it: it was cut or changed"
     why = f"{path} is {state}; the weights are not affected, but lines logged before this step"
     return path.stat().st_size, f"{why} may be missing or wrong in it and in reports"

@@ -57,9 +57,8 @@ class Run(RunFolder):
     @property
     def config(self) -> Config:
         """The config the run was made with; `DamagedFileError` if it is not a whole one."""
-        values = with_new_names(self.values)
         try:
-            return parse_config(values)
+            return parse_config(with_new_names(self.values))
         except InputError as error:
             raise self.damaged_config(error) from None
 
