@@ -295,13 +295,6 @@ def test_a_gallery_does_not_change_whose_classes_are_told():
     assert {label: row["recall@1"] for label, row in result.per_class.items()} == {"a": 1, "b": 0}
 
 
-def test_terms_without_labels_have_no_classes():
-    whole = retrieval(X, LABELS)
-    again = RetrievalResult.of_terms(whole.per_query, gallery_size=59, ties="pessimistic")
-    assert again == whole
-    assert again.per_class == {}
-
-
 def test_wrong_arguments_are_refused_by_name():
     good = {"queries": [[1.0], [2.0]], "query_labels": [0, 1]}
     refuses(retrieval, good, ks=[(), 3, (0,), (1.5,)], ties=["none"], progress=[3])

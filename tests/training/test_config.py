@@ -70,7 +70,7 @@ def test_changes_of_a_loss_keep_what_was_set_and_take_the_other_defaults_of_the_
 def test_a_dotted_key_has_a_value_and_none_where_only_another_loss_has_it():
     config = parse_config({"loss": {"name": "sup-con"}, "data": {"name": "digits"}})
     keys = ("seed", "data.name", "loss.temperature", "loss.margin", "mining.pool")
-    assert [config.value(key) for key in keys] == [0, "digits", 0.1, None, None]
+    assert [config.flat().get(key) for key in keys] == [0, "digits", 0.1, None, None]
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1", "mps"])

@@ -21,7 +21,6 @@ from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.training import Run, TrainingError, train
 from uncollapse.training.checkpoint import CheckpointError
-from uncollapse.training.evaluation import Evaluated
 from uncollapse.training.log import Log
 from uncollapse.training.session import Session
 
@@ -77,9 +76,11 @@ def test_the_same_config_gives_the_same_run_and_another_seed_another(whole, tmp_
 def test_the_best_checkpoint_is_the_first_with_the_highest_score(tmp_path, monkeypatch):
     scores = iter([0.9, 0.2, 0.3, 0.1, 0.3])  # of the untrained network first, which has none
     names = ("test/fine/recall@1", "test/recall@1")
-    monkeypatch.setattr(
-        Evaluated, "flat", lambda _: dict(zip(names, (0.5, next(scores)), strict=True))
-    )
+
+    def logged(_):
+        return dict(zip(names, (0.5, next(scores)), strict=True))
+
+    monkeypatch.setattr("uncollapse.training.engine.by_split", logged)
     often = {"steps": 4, "evaluate_every": 1, "checkpoint_every": 1}
     run = train(config(train=often), tmp_path / "run")
     assert run.summary["best_step"] == 2

@@ -81,7 +81,6 @@ def test_only_the_samples_that_are_judged_are_embedded():
     rows = evenly_spaced(60, 10)
     alone = evaluate(embed(model, DATA), DATA, settings)
     assert found.scores["a"] == alone
-    assert found.flat()["a/recall@1"] == alone["recall@1"]
     torch.testing.assert_close(found.embeddings["a"], embed(model, DATA)[rows])
 
 

@@ -14,14 +14,12 @@ from uncollapse.training.measures import (
     BatchFigures,
     Measures,
     Moment,
+    RunFolder,
     Samples,
     SplitFacts,
     SplitFigures,
     SplitRows,
     measures_file,
-    read_measures,
-    read_rows,
-    read_samples,
     write_measures,
     write_tensors,
 )
@@ -44,7 +42,7 @@ FACTS = {"test": SplitFacts("digits", (1, 8, 8), 599, 30, {0: "a", 7: "b"}, {})}
 def test_measures_survive_the_way_to_the_file_and_back(tmp_path):
     measures = Measures(FACTS, moment(0), moment(9, 0.5))
     write_measures(tmp_path, measures)
-    found = read_measures(tmp_path)
+    found = RunFolder(tmp_path).measures()
     assert found.splits == FACTS
     assert found.before.batches == measures.before.batches
     health, expected = found.after.splits["test"].health, moment(9, 0.5).splits["test"].health
@@ -72,10 +70,14 @@ def test_the_bound_is_hnm_17_and_unknown_without_a_triplet_loss():
 
 
 def test_a_folder_without_measures_is_refused_with_what_to_do(tmp_path):
-    asked = (read_measures, ()), (read_rows, ("after", "test")), (read_samples, ("test",))
-    for read, names in asked:
+    folder = RunFolder(tmp_path)
+    for read, names in (
+        (folder.measures, ()),
+        (folder.rows, ("after", "test")),
+        (folder.samples, ("test",)),
+    ):
         with pytest.raises(NotMeasuredError, match=r"uncollapse report RUN --measure"):
-            read(tmp_path, *names)
+            read(*names)
 
 
 @pytest.mark.parametrize(
@@ -91,29 +93,29 @@ def test_a_folder_without_measures_is_refused_with_what_to_do(tmp_path):
 def test_a_damaged_file_is_named(tmp_path, text, why):
     measures_file(tmp_path).write_text(text)
     with pytest.raises(DamagedFileError, match=rf"measures\.json is damaged: .*{why}"):
-        read_measures(tmp_path)
+        RunFolder(tmp_path).measures()
 
 
 def test_rows_of_several_splits_are_kept_apart(tmp_path):
     one = SplitRows(torch.arange(30), torch.arange(30) % 3, points())
     two = SplitRows(torch.arange(5), torch.zeros(5).long(), points(1)[:5], torch.arange(5))
     write_tensors(tmp_path / "embeddings-before.safetensors", 0, {"val": one, "test": two})
-    found = read_rows(tmp_path, "before", "val")
+    found = RunFolder(tmp_path).rows("before", "val")
     assert found.fine_labels is None
     assert torch.equal(found.embeddings, one.embeddings)
-    assert torch.equal(read_rows(tmp_path, "before", "test").fine_labels, two.fine_labels)
+    assert torch.equal(RunFolder(tmp_path).rows("before", "test").fine_labels, two.fine_labels)
     with pytest.raises(NotMeasuredError, match="of the split 'other'"):
-        read_rows(tmp_path, "before", "other")
+        RunFolder(tmp_path).rows("before", "other")
     path = tmp_path / "embeddings-before.safetensors"
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DamagedFileError, match=r"embeddings-before\.safetensors is damaged"):
-        read_rows(tmp_path, "before", "val")
+        RunFolder(tmp_path).rows("before", "val")
 
 
 def test_samples_without_pictures_are_kept_without_them(tmp_path):
     near = torch.tensor([[1, 2], [0, 2]])
     sample = Samples(torch.tensor([0, 1]), near, torch.arange(3), None)
     write_tensors(tmp_path / "samples.safetensors", 4, {"test": sample})
-    found = read_samples(tmp_path, "test")
+    found = RunFolder(tmp_path).samples("test")
     assert found.pixels is None
     assert torch.equal(found.neighbours, near)

@@ -16,7 +16,8 @@ from uncollapse.data.sources import StartScale
 from uncollapse.training import Run, UntrustedCodeError, embed, parse_config, train
 from uncollapse.training.assemble import load_eval_data
 from uncollapse.training.measurer import measure_run, start_network
-from uncollapse.training.run import check_trusted, ends_below, start_scores
+from uncollapse.training.measures import ends_below, start_scores
+from uncollapse.training.run import check_trusted
 
 # A network whose import leaves a mark.
 MODULE = """

@@ -16,7 +16,7 @@ from uncollapse.health.race import Race
 from uncollapse.losses import IdentityLoss
 from uncollapse.losses.memory import memories
 from uncollapse.samplers import PKSampler
-from uncollapse.training.distributed import Ranks
+from uncollapse.training.distributed import ALONE, Ranks
 from uncollapse.training.session import Session, SessionTrial, batches_from, held_out
 
 DATA = load("digits", split="train")
@@ -60,10 +60,10 @@ def same_weights(first, second):
 NUMBERS = LabelledImages(TensorSource(torch.arange(24.0)[:, None]), torch.arange(24) % 4)
 
 
-def numbered(place=0, count=5, **how):
+def numbered(place=0, count=5, workers=0, ranks=ALONE):
     sampler = PKSampler(NUMBERS.label_index, 2, 3, seed=5)
     assert len(sampler) < 9  # some places lie in later epochs
-    return list(itertools.islice(batches_from(place, NUMBERS, sampler, **how), count))
+    return list(itertools.islice(batches_from(place, NUMBERS, sampler, workers, ranks), count))
 
 
 @pytest.mark.parametrize("place", [1, 3, 4, 9])

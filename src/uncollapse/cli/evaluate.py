@@ -184,7 +184,6 @@ def _identities(source: Source) -> Array:
 def _lines(scores: uc.metrics.Scores, names: list[str], total: int, by: str) -> list[ScoreLine]:
     """The figures, and how many queries they are over: drawn from more, or without a match."""
     result = scores.ranked
-    assert result is not None
     drawn = f" of {total:,}" if result.queries < total else ""
     over, lost = f"{result.queries:,}{drawn} queries", result.queries_without_match
     over += f", less {lost:,} without a match" if lost else ""
@@ -214,10 +213,8 @@ def _clustered(
     of = "" if len(rows) == len(points) else f" of {len(points):,}"
     lines, times = [], sorted({1, clusters})
     for by, kind in labels.items():
-        scores = uc.metrics.evaluate_rows(
-            points[rows], kind[rows], ks=(), clusters=times, normalize=normalize
-        )
-        for name, result in scores.clustered.items():
+        results = uc.metrics.cluster_rows(points[rows], kind[rows], times, normalize=normalize)
+        for name, result in results.items():
             over = f"{len(rows):,}{of} rows, {result.clusters:,} clusters"
             lines.append(ScoreLine(name, name.upper(), result.nmi, over, by=by))
     return lines
@@ -251,8 +248,7 @@ def _described(rerank: uc.metrics.ReRanking) -> str:
 
 
 def _judge_run(path: Path, run_options: options.RunOptions, clusters: int, rerank: bool) -> None:
-    from uncollapse.training import assemble, evaluation
-    from uncollapse.training import run as runs
+    from uncollapse.training import assemble, evaluation, measures
 
     run = uc.Run.open(path, trust=run_options.trust)
     config = run.config.with_root(run_options.data_root)
@@ -276,16 +272,17 @@ def _judge_run(path: Path, run_options: options.RunOptions, clusters: int, reran
         printing.warn_of_skipped(data, name)
     re_ranking = uc.metrics.ReRanking() if rerank else None
     with status(f"embedding {sum(map(len, splits.values())):,} samples of {', '.join(splits)}"):
-        scores = evaluation.evaluate_splits(
+        evaluated = evaluation.evaluate_splits(
             network.model, splits, settings, judges=judges, rerank=re_ranking
-        ).flat()
-    start = {key: value for key, value in runs.start_scores(run).items() if key in scores}
-    for text in runs.find_damage(run):
-        if text.startswith(str(uc.training.measures.measures_file(run.path))):
+        )
+    scores = measures.by_split(evaluated.scores)
+    start = {key: value for key, value in measures.start_scores(run).items() if key in scores}
+    for text in measures.find_damage(run):
+        if text.startswith(str(measures.measures_file(run.path))):
             warn(f"{text}; the scores before training are left out")
             start = {}
     show(*printing.split_tables(scores, start))
-    notes = runs.ends_below(start, scores)
+    notes = measures.ends_below(start, scores)
     notes += [] if re_ranking is None else [_described(re_ranking)]
     notes += [f"{name}: {judge.describe()}" for name, judge in judges.items()]
     for line in [*notes, f"{network.about}: {run.path}"]:

@@ -55,9 +55,9 @@ def command(
 
 
 def _show(run: uc.Run) -> None:
-    summary, start = run.summary, uc.training.run.start_scores(run)
+    summary, start = run.summary, uc.training.measures.start_scores(run)
     scores = {k: v for k, v in summary["metrics"].items() if "/" in k}
     show(*split_tables(scores, start))
-    for line in uc.training.run.ends_below(start, scores):
+    for line in uc.training.measures.ends_below(start, scores):
         say(line)
     say(f"{summary['status']} at step {summary['step']}: {run.path}")

@@ -32,7 +32,7 @@ from uncollapse.metrics.collapse import (
     rho_spectrum,
     uniformity,
 )
-from uncollapse.metrics.evaluation import Scores, evaluate_rows
+from uncollapse.metrics.evaluation import Scores, cluster_rows, evaluate_rows
 from uncollapse.metrics.intervals import (
     Interval,
     SeedComparison,
@@ -69,6 +69,7 @@ __all__ = [
     "alpha_req",
     "anisotropy",
     "cdnv",
+    "cluster_rows",
     "clustering",
     "compare_seeds",
     "confidence",

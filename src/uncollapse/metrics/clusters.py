@@ -88,18 +88,6 @@ def clustering(
     )
 
 
-def fitting_multiplier(labels: ArrayLike, wanted: int) -> int:
-    """`wanted` clusters per class, or the most that leave two samples per cluster; at least 1.
-
-    With one cluster per sample all embeddings would score the same.
-
-    >>> fitting_multiplier([0] * 8 + [1] * 8, 10)
-    4
-    """
-    ids, classes = class_ids(labels, None)
-    return max(1, min(wanted, len(ids) // (2 * len(classes))))
-
-
 def normalized_mutual_information(labels: ArrayLike, clusters: ArrayLike) -> float:
     """Mutual information over the mean of the two entropies; 1.0 if both are one group.
 

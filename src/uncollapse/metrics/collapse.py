@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,14 +236,6 @@ def _chosen_rows(n: int, sample: int | None, seed: int) -> Array:
     return np.sort(np.random.default_rng(seed).choice(n, sample, replace=False))
 
 
-def _pair_squares(rows: Array) -> Iterator[Array]:
-    """Squared distances of all pairs, a block of rows at a time."""
-    for low in range(0, len(rows), _BLOCK):
-        block, others = torch.from_numpy(rows[low : low + _BLOCK]), torch.from_numpy(rows[low:])
-        squares = pairwise_distances(block, others, squared=True).numpy()
-        yield squares[np.arange(len(block))[:, None] < np.arange(len(others))]
-
-
 @dataclass(frozen=True)
 class Anisotropy:
     """Mean cosine over all pairs, and quantiles of the cosines by level."""
@@ -285,9 +277,13 @@ def uniformity(x: ArrayLike, *, t: float = 2.0, sample: int | None = None, seed:
     (0.0, -8.0)
     """
     check_number("t", t, 0.0)
-    unit = directions(x, min_rows=2)
+    unit = torch.from_numpy(directions(x, min_rows=2))
     unit = unit[_chosen_rows(len(unit), sample, seed)]
-    parts = [torch.logsumexp(torch.from_numpy(-t * s), 0).item() for s in _pair_squares(unit)]
+    parts = []
+    for low in range(0, len(unit), _BLOCK):
+        squares = pairwise_distances(unit[low : low + _BLOCK], unit[low:], squared=True)
+        once = torch.ones_like(squares, dtype=torch.bool).triu(1)
+        parts.append(torch.logsumexp(-t * squares[once], 0).item())
     pairs = len(unit) * (len(unit) - 1) / 2
     return float(np.logaddexp.reduce(parts)) - math.log(pairs)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from uncollapse._base.arrays import ArrayLike
-from uncollapse.metrics.clusters import ClusteringResult, clustering, fitting_multiplier
+from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse.metrics.clusters import ClusteringResult, clustering
 from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 
@@ -14,45 +14,63 @@ from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 class Scores(NamedTuple):
     """Figures by name: `recall@1`, `map@r`, ..., with cameras `cmc@1`, `mAP`, `mINP`; and `nmi`.
 
-    `ranked` has what each query adds, for intervals; None where nothing was searched. `clustered`
-    are the clusterings, by the names of their figures.
+    `ranked` has what each query adds, for intervals.
     """
 
     values: dict[str, float]
-    ranked: RetrievalResult | ReidResult | None
-    clustered: dict[str, ClusteringResult]
+    ranked: RetrievalResult | ReidResult
 
 
 def evaluate_rows(
-    embeddings: ArrayLike, labels: ArrayLike, gallery: Any = None, gallery_labels: Any = None,
-    *, cameras: tuple[ArrayLike, ArrayLike] | None = None, ks: Sequence[int] = (1, 2, 4, 8),
-    clusters: Sequence[int] = (), restarts: int = 3, normalize: bool = False, **search: Any,
-) -> Scores:  # fmt: skip
-    """Search by `retrieval`, or with `cameras` of both sides by `reid`, and cluster the rows.
+    embeddings: ArrayLike,
+    labels: ArrayLike,
+    gallery: Any = None,
+    gallery_labels: Any = None,
+    *,
+    cameras: tuple[ArrayLike, ArrayLike] | None = None,
+    clusters: Sequence[int] = (),
+    normalize: bool = False,
+    **search: Any,
+) -> Scores:
+    """Search by `retrieval`, or with `cameras` of both sides by `reid`, and `cluster_rows`.
 
-    Each row searches all others, or the gallery; without `ks` nothing is searched. `clusters` are
-    how many clusters per class k-means gets: 1 for `nmi`, more for `nmi+` (EPS Table 2), though at
-    most one for every two rows. `search` are further settings of the search: `rerank`, `rows`, ...
+    Each row searches all others, or the gallery. `search` are further settings of the search: `ks`,
+    `rerank`, `rows`, ...
 
     >>> rows, labels = [[0.0], [0.1], [9.0], [9.2]], ["a", "a", "b", "b"]
     >>> values = evaluate_rows(rows, labels, ks=(1,), clusters=(1,)).values
     >>> values["recall@1"], values["nmi"]
     (1.0, 1.0)
     """
-    ranked: RetrievalResult | ReidResult | None = None
-    own, others = (embeddings, labels), (gallery, gallery_labels)
-    search |= {"ks": ks, "normalize": normalize}
-    if ks and cameras is not None:
-        ranked = reid(*own, cameras[0], *others, cameras[1], **search)
-    elif ks:
-        ranked = retrieval(*own, *others, **search)
-    values, clustered = {}, {}
-    if ranked is not None:
-        values = {name: float(ranked.to_dict()[name]) for name in ranked.per_query}
-    for times in clusters:
-        name, many = "nmi" if times == 1 else "nmi+", fitting_multiplier(labels, times)
-        clustered[name] = clustering(
-            embeddings, labels, multiplier=many, restarts=restarts, normalize=normalize
+    search["normalize"] = normalize
+    ranked: RetrievalResult | ReidResult
+    if cameras is None:
+        ranked = retrieval(embeddings, labels, gallery, gallery_labels, **search)
+    else:
+        own, there = cameras
+        ranked = reid(embeddings, labels, own, gallery, gallery_labels, there, **search)
+    values = {name: float(ranked.to_dict()[name]) for name in ranked.per_query}
+    clustered = cluster_rows(embeddings, labels, clusters, normalize=normalize)
+    return Scores(values | {name: result.nmi for name, result in clustered.items()}, ranked)
+
+
+def cluster_rows(
+    embeddings: ArrayLike, labels: ArrayLike, clusters: Sequence[int], **settings: Any
+) -> dict[str, ClusteringResult]:
+    """`clustering` with these numbers of clusters per class: 1 as `nmi`, more as `nmi+`.
+
+    At most one for every two rows, and at least one: with a cluster for each row all embeddings
+    would score the same. `settings` are those of `clustering`.
+
+    >>> rows = [[float(i)] for i in range(16)]
+    >>> cluster_rows(rows, [0] * 8 + [1] * 8, [10])["nmi+"].clusters
+    8
+    """
+    ids, classes = class_ids(labels, None)
+    most = max(1, len(ids) // (2 * len(classes)))
+    return {
+        "nmi" if times == 1 else "nmi+": clustering(
+            embeddings, labels, multiplier=min(times, most), **settings
         )
-        values[name] = float(clustered[name].nmi)
-    return Scores(values, ranked, clustered)
+        for times in clusters
+    }

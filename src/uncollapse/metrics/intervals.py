@@ -161,10 +161,8 @@ def compare_seeds(first: ArrayLike, second: ArrayLike) -> SeedComparison:
     """
     from scipy import stats
 
-    a, b = (
-        finite_numbers(values, name, least=2)
-        for name, values in (("first", first), ("second", second))
-    )
+    a = finite_numbers(first, "first", least=2)
+    b = finite_numbers(second, "second", least=2)
     if len(a) != len(b):
         raise InputError("second", f"{len(b)} seeds", f"{len(a)}, the same seeds as first")
     difference = a - b

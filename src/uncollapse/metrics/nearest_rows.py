@@ -18,7 +18,6 @@ from uncollapse.metrics.ranking import equal_rows, pieces
 __all__ = ["Neighbours", "nearest"]
 
 _BLOCK = 256
-_SORTED_BELOW = 64  # gallery rows up to which sorting them all is as quick as choosing
 _GROUPS = 512  # the least value of so many groups of columns tells where the nearest rows end
 _TILE = 256  # rows converted at a time where no copy is kept, at least
 _VALUES = 1 << 20  # of their values, at most: 8 MB
@@ -64,8 +63,6 @@ def nearest(
 
 def first_columns(block: Tensor, k: int) -> Tensor:
     """Columns of the k smallest values of each row, in order; ties go to the lower column."""
-    if block.shape[1] <= max(_SORTED_BELOW, 4 * k):
-        return torch.argsort(block, dim=1, stable=True)[:, :k]
     columns = torch.topk(block, k, dim=1, largest=False).indices.sort(dim=1).values
     columns = columns.gather(1, torch.argsort(block.gather(1, columns), dim=1, stable=True))
     # Where others equal the last one, topk may have chosen any of them.
@@ -127,7 +124,7 @@ def _of_different(
         least = values.reshape(len(values), -1, groups).min(axis=1)
         near = np.partition(least, k - 1, axis=1)[:, k - 1] + doubt
         for here, i, j in _marked(values <= near[:, None], low):
-            square = _squares(frame, i, j)
+            square = pair_squares(frame, i, j)
             order = np.lexsort((j, square, j != i, i))
             begin = np.searchsorted(i, np.arange(here.start, here.stop))
             chosen = order[begin[:, None] + np.arange(k)]
@@ -135,7 +132,7 @@ def _of_different(
         values = values[:, :n]
         far = values.max(axis=1) - doubt
         for here, i, j in _marked(values >= far[:, None], low):
-            order = np.lexsort((-j, _squares(frame, i, j), i))
+            order = np.lexsort((-j, pair_squares(frame, i, j), i))
             last = np.searchsorted(i, np.arange(here.start, here.stop), side="right") - 1
             farthest[here] = j[order[last]]
         report(high, n)
@@ -150,7 +147,8 @@ def _marked(mask: Array, low: int) -> Iterator[tuple[slice, Array, Array]]:
         yield slice(low + piece.start, low + piece.stop), i, j
 
 
-def _squares(frame: Frame, i: Array, j: Array) -> Array:
+def pair_squares(frame: Frame, i: Array, j: Array) -> Array:
+    """Exact squared distances of the rows i to the rows j, one for each pair."""
     device = frame.norms.device
     a, b = (torch.from_numpy(index).to(device) for index in (i, j))
     squares: Array = frame.squares(a, b).cpu().numpy()

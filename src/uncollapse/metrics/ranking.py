@@ -24,7 +24,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled
-from uncollapse._base.progress import Report
+from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import Frame, exact_squares, on_host, screen_dtype, short_squares
 
 BEYOND = np.iinfo(np.int32).max  # rank of a positive past its query's limit
@@ -92,7 +92,6 @@ class Comparison:
         q, g = ids[0][query_order], ids[1][gallery_order]
         own_low, own_high = np.searchsorted(g, q, side="left"), np.searchsorted(g, q, side="right")
         codes, code = np.unique(np.concatenate(skip), return_inverse=True)
-        code = code.astype(np.int64)
         query_skip, gallery_skip = code[: len(q)][query_order], code[len(q) :][gallery_order]
         pairs, own = np.sort(g * len(codes) + gallery_skip), q * len(codes) + query_skip
         skipped = np.searchsorted(pairs, own, side="right") - np.searchsorted(pairs, own)
@@ -155,7 +154,6 @@ def joint_ids(
     if classes_a.dtype != classes_b.dtype and not are_text[0]:
         both = (classes_a.astype(object), classes_b.astype(object))  # or uint64 becomes float64
     _, number = np.unique(np.concatenate(both), return_inverse=True)
-    number = number.astype(np.int64)
     return number[: len(classes_a)][ids_a], number[len(classes_a) :][ids_b]
 
 
@@ -426,8 +424,7 @@ def _count(
     """Count one tile, whose rows are queries from q0 on; own classes are at infinity."""
     rows, columns = tile.shape
     q = slice(q0, q0 + rows)
-    bands = x.frame.band[row0 : row0 + rows, None], y.frame.band[column0 : column0 + columns]
-    margin = bands[0] + bands[1]
+    margin = x.frame.band[row0 : row0 + rows, None] + y.frame.band[column0 : column0 + columns]
     nearer = tile + margin < counts.sure[q, None]
     open_pairs = (tile - margin <= counts.cap[q, None]).logical_and_(nearer.logical_not())
     certain = nearer.sum(1, dtype=torch.int32)
@@ -499,11 +496,8 @@ class CompiledScan:
         classes = np.flatnonzero(np.diff(t.own_low[low:high])) + 1
         ends = np.r_[classes, high - low][np.searchsorted(classes, wanted)]
         parts = list(pairwise((low + np.unique(np.r_[0, ends, high - low])).tolist()))
-        if len(parts) == 1:
-            measure(parts[0])
-        else:
-            with ThreadPoolExecutor(len(parts)) as pool:
-                list(pool.map(measure, parts))
+        with ThreadPoolExecutor(len(parts)) as pool:
+            list(pool.map(measure, parts))
         counts = np.diff(begin)
         bounds = np.r_[0, np.flatnonzero(np.diff(counts)) + 1, high - low]
         for a, b in pairwise(bounds.tolist()):  # queries with equally many positives
@@ -568,12 +562,13 @@ def positive_ranks(
     normalize: bool,
     ties: str,
     max_memory: int,
-    report: Report,
+    progress: ProgressOption,
+    title: str,
 ) -> Iterator[RankBlock]:
     """Yield `(low, high, start, ranks)`: 0-based ranks of the positives of query positions.
 
     The positives of position `low + i` are `ranks[start[i] : start[i + 1]]`, ascending; a rank at
-    or past the query's limit may be given as `BEYOND`.
+    or past the query's limit may be given as `BEYOND`. `title` is that of the progress line.
     """
     plan = _plan(task, max_memory)
     sets = ranked_sets(task, normalize=normalize, resident=plan.resident)
@@ -583,22 +578,23 @@ def positive_ranks(
     total = tiles * (tiles + 1) // 2 if plan.both else tiles * len(range(0, len(y), TILE))
     ticks = count(1)
     scan = _scan_for(task, x, y)
-    for part in plan.ranges:
-        low, high = part.start, part.stop
-        counts = _start_counts(task, scan, low, high, to_threshold, guess=True)
-        _count_all(scan, counts, low, high, plan, lambda: report(next(ticks), total))
-        start, ranks = counts.start.cpu().numpy(), counts.ranks()
-        failed = counts.unproven(ranks)
-        if len(failed):  # the guess at the limit was too low for these few: once more without
-            some = task.of_queries(low + failed)
-            few = x.at(torch.from_numpy(low + failed).to(x.twin.device))
-            again = _scan_for(some, few, y)
-            exact = _start_counts(some, again, 0, len(failed), to_threshold, guess=False)
-            _count_all(again, exact, 0, len(failed), plan._replace(both=False), lambda: None)
-            begin = exact.start.cpu().numpy()[:-1]
-            entry = np.arange(some.counts.sum()) + np.repeat(start[failed] - begin, some.counts)
-            ranks[entry] = exact.ranks()
-        yield low, high, start, ranks
+    with progress_reporter(progress, title) as report:
+        for part in plan.ranges:
+            low, high = part.start, part.stop
+            counts = _start_counts(task, scan, low, high, to_threshold, guess=True)
+            _count_all(scan, counts, low, high, plan, lambda: report(next(ticks), total))
+            start, ranks = counts.start.cpu().numpy(), counts.ranks()
+            failed = counts.unproven(ranks)
+            if len(failed):  # the guess at the limit was too low for these few: once more without
+                some = task.of_queries(low + failed)
+                few = x.at(torch.from_numpy(low + failed).to(x.twin.device))
+                again = _scan_for(some, few, y)
+                exact = _start_counts(some, again, 0, len(failed), to_threshold, guess=False)
+                _count_all(again, exact, 0, len(failed), plan._replace(both=False), lambda: None)
+                begin = exact.start.cpu().numpy()[:-1]
+                entry = np.arange(some.counts.sum()) + np.repeat(start[failed] - begin, some.counts)
+                ranks[entry] = exact.ranks()
+            yield low, high, start, ranks
 
 
 def _count_all(

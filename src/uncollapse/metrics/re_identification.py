@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, label_array
 from uncollapse._base.check import InputError, check_choice
-from uncollapse._base.progress import ProgressOption, progress_reporter
+from uncollapse._base.progress import ProgressOption
 from uncollapse.metrics.ranking import (
     BEYOND,
     TIES,
@@ -25,7 +24,7 @@ from uncollapse.metrics.ranking import (
 )
 from uncollapse.metrics.reranking import ReRanking, reranked_ranks
 from uncollapse.metrics.result import Result
-from uncollapse.metrics.retrieval_scores import check_ks, means, query_terms
+from uncollapse.metrics.retrieval_scores import check_ks, query_means
 
 __all__ = ["ReidResult", "reid", "searching_rows"]
 
@@ -47,7 +46,7 @@ class ReidResult(Result):
     queries_without_match: int
     gallery_size: int
     junk: int
-    per_query: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
+    per_query: Mapping[str, Array] = field(repr=False, compare=False)
 
 
 def reid(
@@ -85,26 +84,21 @@ def reid(
         raise InputError("rerank", repr(rerank), "ReRanking(k1, k2, lambda_value) or None")
     budget, ks = parse_bytes(max_memory), check_ks(ks)
     task, junk = _compared(queries, query_ids, query_cams, gallery, gallery_ids, gallery_cams)
-    options: dict[str, Any] = {"normalize": normalize, "ties": ties, "max_memory": budget}
-    with ExitStack() as stack:
-        if rerank is None:
-            report = stack.enter_context(progress_reporter(progress, "re-identification"))
-            blocks = positive_ranks(task, **options, report=report)
-        else:
-            blocks = reranked_ranks(task, rerank, **options, progress=progress)
-        names = ["mAP", *(f"cmc@{k}" for k in ks), "mINP"]
-        terms = query_terms(task, names, blocks, partial(_terms, ks=ks))
-    kept = ~np.isnan(terms["mAP"])
-    mean = means(terms, kept)
+    options: dict[str, Any] = {"normalize": normalize, "ties": ties}
+    options |= {"max_memory": budget, "progress": progress}
+    if rerank is None:
+        blocks = positive_ranks(task, **options, title="re-identification")
+    else:
+        blocks = reranked_ranks(task, rerank, **options)
+    names = ["mAP", *(f"cmc@{k}" for k in ks), "mINP"]
+    mean, about = query_means(task, names, blocks, partial(_terms, ks=ks))
     return ReidResult(
         map=mean["mAP"],
         cmc={k: mean[f"cmc@{k}"] for k in ks},
         minp=mean["mINP"],
-        queries=len(kept),
-        queries_without_match=int((~kept).sum()),
         gallery_size=len(task.gallery_order),
         junk=junk,
-        per_query=terms,
+        **about,
     )
 
 

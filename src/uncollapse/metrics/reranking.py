@@ -14,7 +14,7 @@ from uncollapse._base.arrays import Array, ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import Frame, short_squares, working_dtype
-from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists
+from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists, pair_squares
 from uncollapse.metrics.ranking import (
     Comparison,
     RankBlock,
@@ -164,8 +164,7 @@ def rerank(
         lists, far = near_lists(
             points, max(whole, min(k2, n)), normalize=normalize, max_memory=budget, report=report
         )
-    everyone = torch.arange(n, device=points.device)
-    farthest = frame.squares(everyone, torch.from_numpy(far).to(points.device)).cpu().numpy()
+    farthest = pair_squares(frame, np.arange(n), far)
     farthest[farthest == 0] = 1.0  # one point only: all distances are 0
     sets = _expanded(_k_reciprocal(lists[:, :whole]), _k_reciprocal(lists[:, :half]))
     v = _weighted(sets, frame, farthest)
@@ -248,11 +247,9 @@ def _weighted(sets: Sparse, frame: Frame, farthest: Array) -> Sparse:
     v = sets.astype(np.float64)
     owner = np.repeat(np.arange(v.shape[0]), np.diff(v.indptr))
     values = np.empty(len(owner))
-    device = frame.norms.device
     for low in range(0, len(owner), _PAIRS):
         part = slice(low, low + _PAIRS)
-        i, j = (torch.from_numpy(a[part].astype(np.int64)) for a in (owner, v.indices))
-        square = frame.squares(i.to(device), j.to(device)).cpu().numpy()
+        square = pair_squares(frame, owner[part], v.indices[part].astype(np.int64))
         values[part] = np.exp(-square / farthest[owner[part]])
     # No set is empty: each row is in its own.
     values /= np.add.reduceat(values, v.indptr[:-1])[owner]

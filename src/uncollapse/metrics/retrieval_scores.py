@@ -11,7 +11,7 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_choice, check_int
-from uncollapse._base.progress import ProgressOption, progress_reporter
+from uncollapse._base.progress import ProgressOption
 from uncollapse.metrics.ranking import (
     BEYOND,
     TIES,
@@ -26,7 +26,7 @@ from uncollapse.metrics.ranking import (
 )
 from uncollapse.metrics.result import Result
 
-__all__ = ["RetrievalResult", "check_ks", "means", "query_terms", "retrieval"]
+__all__ = ["RetrievalResult", "check_ks", "query_means", "retrieval"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,27 +56,8 @@ class RetrievalResult(Result):
     queries_without_match: int
     gallery_size: int
     ties: str
-    per_query: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
-    labels: Array | None = field(default=None, repr=False, compare=False)
-
-    @classmethod
-    def of_terms(cls, terms: Mapping[str, Array], **others: Any) -> RetrievalResult:
-        """The means of terms by query, named as in `per_query`; `others` are the other fields."""
-        kept = ~np.isnan(terms["mrr"])
-        mean = means(terms, kept)
-        ks = [int(name.partition("@")[2]) for name in terms if name.startswith("recall@")]
-        return cls(
-            recall={k: mean[f"recall@{k}"] for k in ks},
-            precision={k: mean[f"precision@{k}"] for k in ks},
-            r_precision=mean["r_precision"],
-            map_at_r=mean["map@r"],
-            map=mean.get("mAP"),
-            mrr=mean["mrr"],
-            queries=len(kept),
-            queries_without_match=int((~kept).sum()),
-            per_query=terms,
-            **others,
-        )
+    per_query: Mapping[str, Array] = field(repr=False, compare=False)
+    labels: Array = field(repr=False, compare=False)
 
     @cached_property
     def per_class(self) -> dict[Any, dict[str, float]]:
@@ -85,13 +66,10 @@ class RetrievalResult(Result):
         `queries` counts those of the class; the means leave out those with no relevant item and
         are NaN if none has one. `pandas.DataFrame(result.per_class).T` is a table of it.
         """
-        if self.labels is None:
-            return {}
         classes, ids = np.unique(self.labels, return_inverse=True)
-        sizes = np.bincount(ids)
         kept = ~np.isnan(self.per_query["mrr"])
         matched = np.bincount(ids[kept], minlength=len(classes))
-        columns: dict[str, Array] = {"queries": sizes}
+        columns: dict[str, Array] = {"queries": np.bincount(ids)}
         with np.errstate(invalid="ignore"):  # 0/0: no query of the class has a relevant item
             for name, values in self.per_query.items():
                 columns[name] = np.bincount(ids[kept], values[kept], len(classes)) / matched
@@ -150,14 +128,24 @@ def retrieval(
     budget, ks = parse_bytes(max_memory), check_ks(ks)
     depth = BEYOND if full_map else max(ks)
     task, labels, size = _compared(queries, query_labels, gallery, gallery_labels, rows, depth)
-    with progress_reporter(progress, "retrieval") as report:
-        blocks = positive_ranks(
-            task, normalize=normalize, ties=ties, max_memory=budget, report=report
-        )
-        names = [f"{score}@{k}" for score in ("recall", "precision") for k in ks]
-        names += ["r_precision", "map@r", *["mAP"] * full_map, "mrr"]
-        terms = query_terms(task, names, blocks, partial(_terms, ks=ks, size=size))
-    return RetrievalResult.of_terms(terms, labels=labels, gallery_size=size, ties=ties)
+    options: dict[str, Any] = {"normalize": normalize, "ties": ties}
+    options |= {"max_memory": budget, "progress": progress}
+    blocks = positive_ranks(task, **options, title="retrieval")
+    names = [f"{score}@{k}" for score in ("recall", "precision") for k in ks]
+    names += ["r_precision", "map@r", *["mAP"] * full_map, "mrr"]
+    mean, about = query_means(task, names, blocks, partial(_terms, ks=ks, size=size))
+    return RetrievalResult(
+        recall={k: mean[f"recall@{k}"] for k in ks},
+        precision={k: mean[f"precision@{k}"] for k in ks},
+        r_precision=mean["r_precision"],
+        map_at_r=mean["map@r"],
+        map=mean.get("mAP"),
+        mrr=mean["mrr"],
+        gallery_size=size,
+        ties=ties,
+        labels=labels,
+        **about,
+    )
 
 
 def _compared(
@@ -172,11 +160,11 @@ def _compared(
     ids, classes = class_ids(query_labels, len(x), "query_labels")
     labels, y, everyone = classes[ids], None, np.arange(len(x))
     if gallery is None or gallery_labels is None:
-        both_ids, skip, size = (ids, ids), (everyone, everyone), len(x) - 1
+        size, asked = len(x) - 1, everyone
         if rows is not None:
             asked = row_numbers(rows, "rows", len(x))
             x, y, labels = x[asked], x, labels[asked]
-            both_ids, skip = (ids[asked], ids), (asked, everyone)
+        both_ids, skip = (ids[asked], ids), (asked, everyone)
     else:
         if rows is not None:
             raise InputError("rows", "given with a gallery", "rows only without a gallery")
@@ -188,15 +176,16 @@ def _compared(
     return Comparison.of(x, y, both_ids, skip, min(depth, max(size, 1))), labels, size
 
 
-def query_terms(
+def query_means(
     task: Comparison,
     names: Iterable[str],
     blocks: Iterable[RankBlock],
     terms_of: Callable[..., Mapping[str, Array]],
-) -> dict[str, Array]:
-    """What each query adds to each mean, in the order of the queries; NaN with nothing relevant.
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The means over the queries with a relevant item, NaN without any; and fields of a result.
 
-    `terms_of(ranks, first, counts)` gives the terms of queries whose relevant items have
+    The fields are `queries`, `queries_without_match` and `per_query`. `terms_of(ranks, first,
+    counts)` gives the terms of queries whose relevant items have
     `ranks[first[i] : first[i] + counts[i]]`.
     """
     terms = {name: np.full(len(task.query_order), np.nan) for name in names}
@@ -208,7 +197,13 @@ def query_terms(
             known = terms_of(ranks, start[:-1][matched], counts[matched])
             for name, values in terms.items():
                 values[rows] = known[name]
-    return terms
+    kept = np.sort(task.query_order[task.counts > 0])
+    means = {
+        name: float(values[kept].mean()) if len(kept) else float("nan")
+        for name, values in terms.items()
+    }
+    count = len(task.query_order)
+    return means, {"queries": count, "queries_without_match": count - len(kept), "per_query": terms}
 
 
 def _terms(
@@ -233,14 +228,6 @@ def _terms(
     terms["map@r"] = np.add.reduceat(precision, first) / counts
     terms["mrr"] = np.where(nearest == BEYOND, 0.0, 1 / (nearest + 1.0))
     return terms
-
-
-def means(terms: Mapping[str, Array], kept: Array) -> dict[str, float]:
-    """Mean of each term over the queries `kept`; NaN if there are none."""
-    return {
-        name: float(values[kept].mean()) if kept.any() else float("nan")
-        for name, values in terms.items()
-    }
 
 
 def check_ks(ks: Sequence[int]) -> tuple[int, ...]:

@@ -40,26 +40,6 @@ class Votes:
     agreement: float
 
 
-@dataclass(frozen=True, eq=False)
-class VoteFit:
-    """`ratio[i]`: log of how much likelier than chance its neighbours make the label of row i.
-
-    `rate` is η, the share of labels that owe nothing to their neighbours; `information` the mean
-    log-likelihood that neighbours add, 0 where that is no more than chance; `suggested` the
-    likeliest class.
-    """
-
-    ratio: Array
-    rate: float
-    information: float
-    suggested: Array
-
-    @property
-    def wrong(self) -> Array:
-        """P(the label is not from its neighbours | all labels)."""
-        return np.divide(self.rate, self.rate + (1 - self.rate) * _exp(self.ratio))
-
-
 def count_votes(near: Array, ids: Array, decay: float) -> Votes:
     """Votes of neighbours `near` `[N, k]`, nearest first; that of rank r weighs r^-decay.
 
@@ -80,10 +60,13 @@ def count_votes(near: Array, ids: Array, decay: float) -> Votes:
     return Votes(label, count, first, own, float(agrees.mean()))
 
 
-def fit_votes(votes: Votes, ids: Array, judged: Array) -> VoteFit:
-    """Maximum-likelihood τ and η for the labels of the `judged` rows, and the fit of each row.
+def fit_votes(votes: Votes, ids: Array, judged: Array) -> tuple[Array, float, float, Array]:
+    """Fit τ and η to the labels of the `judged` rows by maximum likelihood.
 
-    Rows that are not judged still vote, and get a suggestion.
+    Returns the ratio of each row, the log of how much likelier than chance its neighbours make its
+    label; η, the share of labels that owe nothing to their neighbours; the mean log-likelihood that
+    neighbours add, 0 where that is no more than chance; and the likeliest class of each row. Rows
+    that are not judged still vote, and get a class.
     """
     from scipy.optimize import minimize_scalar  # which takes longer to load than all of metrics
 
@@ -116,7 +99,7 @@ def fit_votes(votes: Votes, ids: Array, judged: Array) -> VoteFit:
     suggested = votes.label[np.arange(len(ids)), (seen + tau * power).argmax(axis=1)]
     if information * judged.sum() < _LEAST:  # shuffled labels, rows in one place, or too few
         ratio, rate, information = np.zeros_like(ratio), 0.0, 0.0
-    return VoteFit(ratio, rate, information, suggested)
+    return ratio, rate, information, suggested
 
 
 def _noise_rate(ratio: Array) -> tuple[float, float]:
@@ -216,11 +199,13 @@ def suspect_labels(
     with progress_reporter(progress, "neighbours") as report:
         lists, _ = near_lists(z, k + 1, normalize=normalize, max_memory=budget, report=report)
     near = lists[:, 1:].astype(np.int64)
-    fit = fit_votes(count_votes(near, ids, _DECAY), ids, judged)
-    wrong, score = np.where(judged, fit.wrong, 0.0), np.where(judged, -fit.ratio, -np.inf)
+    votes = count_votes(near, ids, _DECAY)
+    ratio, rate, information, suggested = fit_votes(votes, ids, judged)
+    # P(the label is not from its neighbours | all labels).
+    wrong = np.where(judged, rate / (rate + (1 - rate) * _exp(ratio)), 0.0)
+    score = np.where(judged, -ratio, -np.inf)
     ranking = np.argsort(-score, kind="stable")[: int(judged.sum())]
     suspect = ranking[wrong[ranking] > 0.5]
-    suggested = names[fit.suggested]
     return SuspectLabels(
-        suspect, ranking, wrong, score, suggested, near, judged, fit.rate, fit.information
+        suspect, ranking, wrong, score, names[suggested], near, judged, rate, information
     )

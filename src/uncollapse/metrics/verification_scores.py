@@ -114,7 +114,9 @@ def verification(
     >>> round(result.auc, 4), round(result.eer, 4), result.accuracy, result.accuracy_threshold
     (0.8889, 0.3333, 0.8333333333333334, 0.8)
     """
-    rates = _accept_rates(far)
+    rates = finite_numbers(np.atleast_1d(far), "far", least=1)
+    if not ((rates > 0) & (rates < 1)).all():
+        raise InputError("far", repr(far), "numbers between 0 and 1")
     check_number("level", level, 0.0, 1.0)
     if scores is not None:
         if any(given is not None for given in (embeddings, labels, pairs)):
@@ -268,14 +270,6 @@ def _fold_numbers(folds: ArrayLike | int, same: Array) -> Array:
             given = f"a fold, {fold}, without which no same or no different pairs are left"
             raise InputError("folds", given, "two folds or more, with both kinds of pairs")
     return parts
-
-
-def _accept_rates(far: Sequence[float]) -> Array:
-    """False accept rates as an array, or an `InputError`."""
-    rates = finite_numbers(np.atleast_1d(far), "far", least=1)
-    if not ((rates > 0) & (rates < 1)).all():
-        raise InputError("far", repr(far), "numbers between 0 and 1")
-    return rates
 
 
 @dataclass(frozen=True)

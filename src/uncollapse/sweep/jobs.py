@@ -19,8 +19,7 @@ from uncollapse._base.files import DamagedFileError, read_json, write_json
 from uncollapse._base.lock import FolderOwner
 from uncollapse._base.progress import ProgressLine
 from uncollapse.training import Config, Run, measure_run, parse_config, train
-from uncollapse.training.measures import measures_file
-from uncollapse.training.run import find_damage
+from uncollapse.training.measures import find_damage, measures_file
 
 if TYPE_CHECKING:
     from uncollapse._base.progress import Console

@@ -16,8 +16,7 @@ from uncollapse._base.check import InputError
 from uncollapse._base.files import read_toml
 from uncollapse.sweep.jobs import Job
 from uncollapse.sweep.results import short_names
-from uncollapse.training import Config, load_config, parse_config
-from uncollapse.training.config import explain, nested
+from uncollapse.training.config import Config, explain, load_config, parse_config
 from uncollapse.training.measures import dotted
 from uncollapse.training.sections import Section
 
@@ -98,7 +97,7 @@ class Sweep(Section):
 
     def config(self, point: Mapping[str, Any]) -> Config:
         """The base with these keys changed."""
-        return self.base.with_changes(nested(point))
+        return self.base.with_changes(point)
 
     def jobs(self) -> list[Job]:
         """Every run of the grids, once; its name says where it stands."""
@@ -115,7 +114,8 @@ class Sweep(Section):
 
     def point(self, config: Config) -> dict[str, Any]:
         """Where a run of this sweep stands: its value on each axis."""
-        return {key: config.value(key) for key in self.axes}
+        values = config.flat()
+        return {key: values.get(key) for key in self.axes}
 
     def to_toml(self) -> str:
         """The sweep with everything resolved, as it is kept beside its results."""

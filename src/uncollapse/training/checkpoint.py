@@ -52,6 +52,15 @@ class Checkpoint:
     weights: Mapping[str, Tensor]
     state: Mapping[str, Any]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample as the network sees it."""
+        shape = self.state.get("shape")
+        if not isinstance(shape, list | tuple):
+            text = f"the checkpoint of step {self.step} is damaged: its state has no 'shape'"
+            raise CheckpointError(text)
+        return tuple(shape)
+
     def check_config(self, config: Config, *, looking: bool = False) -> None:
         """Raise `CheckpointError` if it was made with another config.
 
@@ -177,8 +186,7 @@ class CheckpointStore:
 
     def complaint(self, step: int) -> str | None:
         """What is wrong with the files of a checkpoint; None if they are as they were written."""
-        manifest = self.manifest()
-        return next(filter(None, map(manifest.damage, self._names(step))), None)
+        return next(filter(None, map(self.manifest().damage, self._names(step))), None)
 
     def adopt(self, manifest: Manifest, last: int) -> Manifest:
         """The manifest with the checkpoints up to step `last` as they are, where it was lost."""

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import tomlkit
 from pydantic import BaseModel, Field, ValidationError
@@ -19,8 +19,6 @@ from uncollapse.training.measures import dotted
 from uncollapse.training.sections import Section
 
 __all__ = ["Config", "WrongKeysError", "load_config", "parse_config", "save_better_config"]
-
-Values = TypeVar("Values", bound=MutableMapping[str, Any])
 
 # Keys of earlier versions: refused in a user's file by their new place, read in a run's folder.
 _MOVED = {
@@ -68,13 +66,10 @@ class Config(Section):
 
     def with_root(self, root: str | Path | None) -> Config:
         """The same config with another `data.root`; None leaves it as it is."""
-        if root is None:
-            return self
-        data = self.data.model_copy(update={"root": str(root)})
-        return self.model_copy(update={"data": data})
+        return self if root is None else self.with_changes({"data.root": str(root)})
 
     def with_changes(self, changes: Mapping[str, Any]) -> Config:
-        """The same config with other nested values: `{"batch": {"p": 4}}`.
+        """The same config with other values: `{"batch": {"p": 4}}` or `{"batch.p": 4}`.
 
         With another `loss.name`, the keys that nobody set take the new loss's defaults.
         """
@@ -109,14 +104,6 @@ class Config(Section):
         usual = Config(loss=type(self.loss)()).flat() | {"loss.name": Config().loss.name}
         return {key: usual.get(key) for key in self.flat()}
 
-    def value(self, key: str) -> Any:
-        """The value of a dotted key; None for a key that only another loss has.
-
-        >>> Config().value("batch.p"), Config().value("loss.temperature")
-        (8, None)
-        """
-        return self.flat().get(key)
-
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a TOML file, apply `a.b=c` overrides, and check the result, as `parse_config` does.
@@ -147,25 +134,19 @@ def with_new_names(values: Mapping[str, Any]) -> dict[str, Any]:
     {'optimizer': {'lr': 0.1}, 'loss': {'memory': {'size': 64}}}
     """
     flat = {k: v for k, v in dotted(values).items() if k not in _GONE or v == "rank"}
-    return nested({_MOVED.get(key, key): value for key, value in flat.items()})
+    return set_keys({}, {_MOVED.get(key, key): v for key, v in flat.items()})
 
 
 # Dotted keys.
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys as the sections of a config.
-
-    >>> nested({"batch.p": 2, "batch.k": 4, "seed": 1})
-    {'batch': {'p': 2, 'k': 4}, 'seed': 1}
-    """
-    return set_keys(dict[str, Any](), flat)
-
-
-def set_keys(values: Values, flat: Mapping[str, Any]) -> Values:
+def set_keys(values: dict[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
     """Set dotted keys in nested values, in place, and return them.
 
     Raises `InputError` for a key below one that is not a section.
+
+    >>> set_keys({}, {"batch.p": 2, "batch.k": 4, "seed": 1})
+    {'batch': {'p': 2, 'k': 4}, 'seed': 1}
     """
     for key, value in flat.items():
         section: MutableMapping[str, Any] = values

@@ -67,8 +67,7 @@ class Ranks:
 
     def all_values(self, value: int) -> list[int]:
         """The `value` of each rank, a count or a checksum, in order of rank."""
-        own = torch.tensor([value])
-        return gather(own, self, counts=[1] * self.size).tolist()
+        return gather(torch.tensor([value]), self, counts=[1] * self.size).tolist()
 
     def any(self, flag: bool) -> bool:
         """Whether `flag` is set on any rank."""
@@ -120,9 +119,9 @@ def join(device: torch.device, timeout: float = 1800.0) -> Iterator[Ranks]:
         distributed.init_process_group(backend, timeout=timedelta(seconds=timeout))
     try:
         yield Ranks(distributed.get_rank(), distributed.get_world_size())
-        if made:  # a rank that leaves while another still talks to it aborts the other
-            with suppress(RuntimeError):  # which has been lost: its own process says so
-                distributed.barrier()
+        # A rank that leaves while another still talks to it aborts the other.
+        with suppress(RuntimeError):  # of a rank that was lost: its own process says so
+            distributed.barrier()
     finally:
         if made:
             distributed.destroy_process_group()
@@ -182,24 +181,17 @@ def gather(
     return _Gather.apply(x, list(counts), ranks, adjoint)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def _all_gather(x: Tensor, counts: list[int], ranks: Ranks) -> Tensor:
-    """Gather shares padded to the longest: not every backend supports unequal lengths."""
-    longest = max(counts)
-    padded = x.contiguous()
-    if len(x) < longest:
-        padded = torch.cat([x, x.new_zeros(longest - len(x), *x.shape[1:])])
-    parts = [torch.empty_like(padded) for _ in counts]
-    with together(ranks):
-        distributed.all_gather(parts, padded)
-    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
-
-
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, counts: list[int], ranks: Ranks, adjoint: str) -> Tensor:
         start = sum(counts[: ranks.rank])
         ctx.own, ctx.ranks, ctx.adjoint = slice(start, start + len(x)), ranks, adjoint
-        return _all_gather(x.detach(), counts, ranks)
+        # Shares are padded to the longest: not every backend supports unequal lengths.
+        padded = torch.cat([x.detach(), x.new_zeros(max(counts) - len(x), *x.shape[1:])])
+        parts = [torch.empty_like(padded) for _ in counts]
+        with together(ranks):
+            distributed.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
@@ -315,10 +307,9 @@ def synchronise_batch_norm(module: nn.Module, ranks: Ranks = ALONE) -> nn.Module
         if not isinstance(layer, _BatchNorm) or not layer.training:
             continue
         if type(layer) not in _PLAIN:
-            kind = type(layer).__name__
             raise InputError(
                 "model.backbone",
-                f"a network with {kind} layers on several ranks",
+                f"a network with {type(layer).__name__} layers on several ranks",
                 "one whose batch norm is torch's own, or model.freeze_bn = true",
             )
         layer.__class__ = SharedBatchNorm

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import math
@@ -10,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from uncollapse._base.files import DamagedFileError, write_json, write_text
 from uncollapse._base.lock import FolderOwner
 from uncollapse._base.progress import ProgressLine, quiet_console
 from uncollapse._version import __version__
-from uncollapse.data import LabelledImages
+from uncollapse.data.listing import LoadReport
 from uncollapse.health.advice import lower_rate
 from uncollapse.training.assemble import as_evaluated, load_data, pick_device
 from uncollapse.training.checkpoint import CheckpointError, check_same
@@ -33,7 +32,8 @@ from uncollapse.training.evaluation import Evaluated, GallerySearch, NotFiniteEr
 from uncollapse.training.log import Log, repair_log
 from uncollapse.training.manifest import Manifest
 from uncollapse.training.measurer import Measurer, settled_copy
-from uncollapse.training.run import Run, find_damage
+from uncollapse.training.measures import by_split, find_damage
+from uncollapse.training.run import Run
 from uncollapse.training.session import Session
 
 if TYPE_CHECKING:
@@ -103,13 +103,12 @@ def _train(
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     session = Session(config, load_data(config, config.data.train_split), ranks)
-    measurer = Measurer(run.path, config, as_evaluated(session.data, config))
+    measurer = Measurer(run, config, as_evaluated(session.data, config))
     begun = time.monotonic()
     console = console if ranks.first else quiet_console()
     with requests_to_stop(patient=ranks.size > 1) as asked:
-        splits = _splits(session, measurer).items()
-        reports = {name: data.report for name, data in splits if data.report.skipped}
-        skipped = [f"{name}: {report.skipped_summary()}" for name, report in reports.items()]
+        reports = _skipped(session, measurer).items()
+        skipped = [f"{name}: {report.skipped_summary()}" for name, report in reports]
         notes = [*skipped, *warnings, *measurer.notes, *_restore(session, run, measurer)]
         bar = ProgressLine(run.path.name, config.train.steps, console, start=session.step)
         path = run.metrics_file if ranks.first else None
@@ -255,7 +254,7 @@ class _Loop:
             if session.step % c.evaluate_every == 0 or last:
                 evaluated = self._evaluate()
                 give_back_memory()
-                scores = evaluated.flat()
+                scores = by_split(evaluated.scores)
                 self._write(scores)
                 # Judged by R@1 on the first evaluation split, or the smallest k there is.
                 key = next((k for k in scores if "recall@" in k and "fine/" not in k), None)
@@ -312,7 +311,7 @@ class _Loop:
         give_back_memory()  # kept between steps, it would add up with what comes next
         while True:
             if session.sound:
-                with contextlib.suppress(NotFiniteError):
+                with suppress(NotFiniteError):
                     return self.measurer.evaluate(session.model, session.ranks)
             rescued = session.rescue_lost()
             if rescued is None:
@@ -325,9 +324,9 @@ class _Loop:
         session, measurer = self.session, self.measurer
         settled = settled_copy(session.model, session.loss, session.config, measurer.train)
         evaluated = measurer.evaluate(settled[0], session.ranks)
-        self._write(evaluated.flat())
-        for text in measurer.describe():
-            self._write({"event": text})
+        self._write(by_split(evaluated.scores))
+        for split, judge in measurer.judges.items():
+            self._write({"event": f"{split}: {judge.describe()}"})
         session.ranks.on_first(lambda: measurer.take_before(*settled, session.loss, evaluated))
         give_back_memory()
 
@@ -344,10 +343,13 @@ class _Loop:
         )
 
 
-def _splits(session: Session, measurer: Measurer) -> dict[str, LabelledImages]:
-    searches = [judge for judge in measurer.judges.values() if isinstance(judge, GallerySearch)]
-    galleries = [("gallery", search.gallery) for search in searches]
-    return {session.config.data.train_split: session.data, **measurer.evaluated, **dict(galleries)}
+def _skipped(session: Session, measurer: Measurer) -> dict[str, LoadReport]:
+    """The reports of the splits, galleries among them, that have skipped files."""
+    splits = {session.config.data.train_split: session.data, **measurer.evaluated}
+    for judge in measurer.judges.values():
+        if isinstance(judge, GallerySearch):
+            splits["gallery"] = judge.gallery
+    return {name: data.report for name, data in splits.items() if data.report.skipped}
 
 
 def _summarise(session: Session, run: Run, measurer: Measurer, status: str, seconds: float) -> None:
@@ -362,10 +364,9 @@ def _summarise(session: Session, run: Run, measurer: Measurer, status: str, seco
         "skipped": {
             split: {
                 kind: {"count": len(names), "first": list(names[:_NAMED])}
-                for kind, names in data.report.skipped.items()
+                for kind, names in report.skipped.items()
             }
-            for split, data in _splits(session, measurer).items()
-            if data.report.skipped
+            for split, report in _skipped(session, measurer).items()
         },
         "ranks": session.ranks.size,
         "versions": {"uncollapse": __version__, "torch": torch.__version__},

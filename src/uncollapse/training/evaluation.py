@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from uncollapse.data.listing import ImageRef, is_image
 from uncollapse.data.pair_lists import match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
 from uncollapse.data.sources import Source
-from uncollapse.metrics import ReRanking, evaluate_rows, verification
+from uncollapse.metrics import ReRanking, cluster_rows, evaluate_rows, verification
 from uncollapse.metrics.re_identification import searching_rows
 from uncollapse.training.assemble import evaluation_transform, load_eval_data, size_pair
 from uncollapse.training.config import Config
@@ -49,19 +49,11 @@ class Evaluated:
     scores: Mapping[str, Mapping[str, float]]
     embeddings: Mapping[str, Tensor]
 
-    def flat(self) -> dict[str, float]:
-        """The scores by `split/name`: what is logged."""
-        return {
-            f"{split}/{name}": value
-            for split, scores in self.scores.items()
-            for name, value in scores.items()
-        }
-
 
 def evaluate_splits(
     model: nn.Module,
     splits: Mapping[str, LabelledImages],
-    settings: EvaluateConfig | None = None,
+    settings: EvaluateConfig,
     *,
     judges: Mapping[str, GallerySearch | PairCheck] | None = None,
     ranks: Ranks = ALONE,
@@ -75,22 +67,25 @@ def evaluate_splits(
     ranks share the embedding, and each gets the whole. With `rerank`, searches have
     `reranked/recall@1`, ... as well.
     """
-    settings = settings or EvaluateConfig()
     scores: dict[str, dict[str, float]] = {}
     embeddings: dict[str, Tensor] = {}
+    embedded = partial(embed, model, batch=settings.batch, ranks=ranks)
     for name, data in splits.items():
         judge = (judges or {}).get(name)
         if isinstance(judge, GallerySearch):
-            scores[name], embeddings[name] = _search(model, judge, settings, ranks, rerank)
+            z = embeddings[name] = embedded(judge.queries.subset(judge.sides.queries))
+            ref_z = embedded(judge.gallery.subset(judge.sides.gallery))
+            _check_finite(torch.cat([z, ref_z]))
+            scores[name] = ranks.on_first(partial(judge.scores, z, ref_z, settings, rerank))
             continue
         rows = taken = evenly_spaced(len(data), settings.max_samples)
         if judge is not None:
             taken = torch.unique(torch.cat([rows, torch.from_numpy(judge.rows.ravel())]))
-        z = embed(model, data.subset(taken), batch=settings.batch, ranks=ranks)
+        z = embedded(data.subset(taken))
         _check_finite(z)
         embeddings[name] = z[torch.searchsorted(taken, rows)]
-        judged = partial(evaluate, embeddings[name], data.subset(rows), settings)
-        scores[name] = ranks.on_first(judged)
+        judged = data.subset(rows)
+        scores[name] = ranks.on_first(partial(evaluate, embeddings[name], judged, settings))
         if judge is not None:
             scores[name] |= ranks.on_first(partial(judge.scores, z, taken))
     return Evaluated(scores, embeddings)
@@ -135,15 +130,14 @@ def scores_of(
     fine_labels: ArrayLike | None = None,
     *,
     ks: Sequence[int] = (1, 2, 4, 8),
-    nmi: bool = False,
-    multiplier: int = 1,
+    clusters: Sequence[int] = (),
 ) -> dict[str, float]:
     """Each row against all others: Recall@k, MAP@R and, if asked, NMI; by fine labels as well.
 
     Keys are `recall@1`, `map@r`, `nmi`, ... and `fine/recall@1`, ... for the fine labels, from the
-    one evaluator, `metrics.evaluate_rows`. `nmi` is of k-means with a cluster for each class; with
-    `multiplier` above 1, `nmi+` is of that many times the clusters (EPS Table 2), though at most
-    one for every two samples. Raises `NotFiniteError` if the network has diverged.
+    one evaluator, `metrics.evaluate_rows`. `clusters` are how many k-means gets per class: 1 for
+    `nmi`, more for `nmi+` (EPS Table 2), though at most one for every two samples. Raises
+    `NotFiniteError` if the network has diverged.
 
     >>> scores_of([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1], ks=[1])
     {'recall@1': 1.0, 'map@r': 1.0}
@@ -154,17 +148,11 @@ def scores_of(
     for prefix, kind in {"": labels, "fine/": fine_labels}.items():
         if kind is None:
             continue
-        figures = _scores(z, torch.as_tensor(kind), ks, multiplier if nmi else 0)
-        scores |= {f"{prefix}{name}": value for name, value in figures.items()}
+        ids = torch.as_tensor(kind)
+        values = evaluate_rows(z, ids, ks=ks, clusters=clusters, progress=False).values
+        kept = {name for name in values if name.startswith(("recall@", "map@r", "nmi"))}
+        scores |= {prefix + name: value for name, value in values.items() if name in kept}
     return scores
-
-
-def _scores(z: Tensor, labels: Tensor, ks: Sequence[int], multiplier: int) -> dict[str, float]:
-    """`recall@k` and `map@r`, unless `ks` is empty; with a multiplier NMI as well."""
-    clusters = sorted({1, multiplier}) if multiplier else ()
-    values = evaluate_rows(z, labels, ks=ks, clusters=clusters, progress=False).values
-    names = {*(f"recall@{k}" for k in ks), "map@r", "nmi", "nmi+"}
-    return {name: value for name, value in values.items() if name in names}
 
 
 def evaluate(
@@ -175,7 +163,7 @@ def evaluate(
     rows = evenly_spaced(len(data), settings.max_samples)
     z = points(embeddings, "embeddings", min_rows=len(data), check_finite=False)[rows]
     fine = None if data.fine_labels is None else data.fine_labels[rows]
-    return scores_of(z, data.labels[rows], fine, **_asked(settings))
+    return scores_of(z, data.labels[rows], fine, ks=settings.ks, clusters=settings.clusters)
 
 
 def evenly_spaced(count: int, most: int | None) -> Tensor:
@@ -187,38 +175,6 @@ def evenly_spaced(count: int, most: int | None) -> Tensor:
     if most is None or count <= most:
         return torch.arange(count)
     return torch.linspace(0, count - 1, most).round().long()
-
-
-def _asked(settings: EvaluateConfig) -> dict[str, Any]:
-    return {"ks": settings.ks, "nmi": settings.clustering, "multiplier": settings.multiplier}
-
-
-def _search(
-    model: nn.Module,
-    search: GallerySearch,
-    settings: EvaluateConfig,
-    ranks: Ranks,
-    rerank: ReRanking | None,
-) -> tuple[dict[str, float], Tensor]:
-    """Figures of a search, re-ranked as well if asked; and the embeddings of its queries."""
-    sides = search.sides
-    queries, gallery = search.queries.subset(sides.queries), search.gallery.subset(sides.gallery)
-    z = embed(model, queries, batch=settings.batch, ranks=ranks)
-    ref_z = embed(model, gallery, batch=settings.batch, ranks=ranks)
-    _check_finite(torch.cat([z, ref_z]))
-
-    def judged() -> dict[str, float]:
-        scores = search.scores(z, ref_z, settings.ks)
-        if rerank is not None:
-            scores |= search.scores(z, ref_z, settings.ks, rerank=rerank)
-        if settings.clustering:
-            scores |= _scores(z, queries.labels, (), settings.multiplier)
-        if queries.fine_labels is not None:  # of the queries among themselves
-            fine = scores_of(z, queries.fine_labels, **_asked(settings))
-            scores |= {f"fine/{name}": value for name, value in fine.items()}
-        return scores
-
-    return ranks.on_first(judged), z
 
 
 def _check_finite(z: Tensor) -> None:
@@ -263,13 +219,11 @@ def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
 # Queries that search a gallery: re-identification, as Market-1501 has it.
 
 
-@dataclass(frozen=True, eq=False)
-class Sides:
+class Sides(NamedTuple):
     """Rows of the queries that search, and of the gallery they search in; both ascending."""
 
     queries: Tensor
     gallery: Tensor
-    identities: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,22 +259,37 @@ class GallerySearch:
         strangers = strangers[: round(len(others) * count / len(people))]
         gallery = np.union1d(np.flatnonzero(np.isin(there, kept)), strangers)
         queries = np.flatnonzero(np.isin(ids, kept))
-        return Sides(torch.from_numpy(queries), torch.from_numpy(gallery), count)
+        return Sides(torch.from_numpy(queries), torch.from_numpy(gallery))
 
     def scores(
-        self, queries: Tensor, gallery: Tensor, ks: Sequence[int], rerank: ReRanking | None = None
+        self, z: Tensor, ref_z: Tensor, settings: EvaluateConfig, rerank: ReRanking | None
     ) -> dict[str, float]:
         """`recall@k` (CMC), `mAP` and `mINP` of the `sides`, whose embeddings are given.
 
-        A figure without a query that has a match is left out. With `rerank` they are of the
-        re-ranked order, and their names begin with `reranked/`.
+        A figure without a query that has a match is left out. With `rerank` there are those of the
+        re-ranked order too, and their names begin with `reranked/`. NMI, if asked for, and figures
+        by fine labels are of the queries among themselves.
         """
+        queries = self.queries.subset(self.sides.queries)
+        scores = self._ranked(z, ref_z, settings.ks, None)
+        if rerank is not None:
+            scores |= self._ranked(z, ref_z, settings.ks, rerank)
+        clustered = cluster_rows(z, queries.labels, settings.clusters)
+        scores |= {name: result.nmi for name, result in clustered.items()}
+        if queries.fine_labels is not None:
+            fine = scores_of(z, queries.fine_labels, ks=settings.ks, clusters=settings.clusters)
+            scores |= {f"fine/{name}": value for name, value in fine.items()}
+        return scores
+
+    def _ranked(
+        self, z: Tensor, ref_z: Tensor, ks: Sequence[int], rerank: ReRanking | None
+    ) -> dict[str, float]:
         asked, met = self.sides.queries.numpy(), self.sides.gallery.numpy()
         ids, cameras, there, cameras_there = self._columns
         values = evaluate_rows(
-            queries,
+            z,
             ids[asked],
-            gallery,
+            ref_z,
             there[met],
             cameras=(cameras[asked], cameras_there[met]),
             ks=sorted({*_KS, *ks}),
@@ -334,9 +303,10 @@ class GallerySearch:
     def describe(self) -> str:
         """What is searched, in a sentence."""
         (ids, _, there, _), sides = self._columns, self.sides
+        people = len(np.unique(ids[sides.queries.numpy()]))
         strangers = int((~np.isin(there[sides.gallery.numpy()], ids)).sum())
         return (
-            f"re-identification: {len(sides.queries):,} queries of {sides.identities:,} identities "
+            f"re-identification: {len(sides.queries):,} queries of {people:,} identities "
             f"in a gallery of {len(sides.gallery):,}, {strangers:,} distractors in it; same "
             f"identity and camera and {(there == -1).sum():,} junk images left out"
         )
@@ -357,12 +327,10 @@ class GallerySearch:
         Names are numbered from 0, which is the number of distractors: they are moved up by one.
         """
         q, g = self.queries, self.gallery
-        assert q.cameras is not None
-        assert g.cameras is not None
         ids, there = q.labels.numpy(), g.labels.numpy()
         if {**g.class_names, **q.class_names}.get(0, "0") not in ("0", "distractor"):
             ids, there = (np.where(each >= 0, each + 1, each) for each in (ids, there))
-        return ids, q.cameras.numpy(), there, g.cameras.numpy()
+        return ids, np.asarray(q.cameras), there, np.asarray(g.cameras)
 
 
 def _find_search(

@@ -74,8 +74,7 @@ class Manifest:
     def with_log(self, path: Path) -> Manifest:
         """A manifest with the present length and checksum of the log."""
         content = path.read_bytes() if path.is_file() else b""
-        digest = hashlib.sha256(content).hexdigest()
-        return replace(self, log_bytes=len(content), log_sha256=digest)
+        return replace(self, log_bytes=len(content), log_sha256=hashlib.sha256(content).hexdigest())
 
     def without(self, names: Iterable[str]) -> Manifest:
         """A manifest without these files."""

@@ -21,19 +21,18 @@ from uncollapse._base.arrays import Array, rows_of_texts
 from uncollapse._base.files import DamagedFileError
 from uncollapse.data import LabelledImages
 from uncollapse.geometry import diameter, hard_mined_loss
-from uncollapse.health import Health, drift, measure
+from uncollapse.health import drift, measure
 from uncollapse.health.drifts import MODE_NEIGHBOURS, batch_gradient, has_unit_rows, mode_rates
 from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.health.strategy import settings_of
 from uncollapse.losses import Loss
 from uncollapse.losses.memory import memories
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.training import evaluation
 from uncollapse.training import measures as files
 from uncollapse.training.assemble import build_loss, build_sampler, load_eval_data, run_settings
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, SharedBatchNorm
-from uncollapse.training.evaluation import Evaluated
+from uncollapse.training.evaluation import Evaluated, embed, evaluate_splits, find_judges
 from uncollapse.training.measures import BatchFigures, Measures, Moment, NotMeasuredError, Samples
 from uncollapse.training.run import Run, check_trusted, warn_user
 from uncollapse.training.session import endless, first_network
@@ -180,8 +179,6 @@ def small_pictures(pixels: Tensor, side: int = _SIDE) -> Tensor:
         outside = (low < 0.0) | (high > 1.0)
         room = torch.where(high > low, high - low, 1.0)
         values = 255.0 * torch.where(outside, (values - low) / room, values)
-    elif max(pixels.shape[2:]) <= side:
-        return pixels
     scale = min(1.0, side / max(pixels.shape[2:]))
     if scale < 1.0:
         size = [max(1, round(length * scale)) for length in pixels.shape[2:]]
@@ -202,38 +199,33 @@ class Measurer:
     an evaluation split, `train` stands in. `notes` are what a user should know.
     """
 
-    def __init__(self, folder: Path, config: Config, train: LabelledImages) -> None:
-        self.folder, self.config, self.train = folder, config, train
+    def __init__(self, run: Run, config: Config, train: LabelledImages) -> None:
+        self.run, self.config, self.train = run, config, train
         self.evaluated = {name: load_eval_data(config, name) for name in config.data.eval_splits}
-        self.judges, self.notes = evaluation.find_judges(config, self.evaluated)
+        self.judges, self.notes = find_judges(config, self.evaluated)
         self.splits = self.evaluated or {config.data.train_split: train}
         self.rows = {name: fixed_rows(data) for name, data in self.splits.items()}
 
     def evaluate(self, network: nn.Module, ranks: Ranks = ALONE) -> Evaluated:
         """`evaluate_splits` of the evaluation splits."""
-        settings = self.config.evaluate
-        return evaluation.evaluate_splits(
-            network, self.evaluated, settings, judges=self.judges, ranks=ranks
+        return evaluate_splits(
+            network, self.evaluated, self.config.evaluate, judges=self.judges, ranks=ranks
         )
-
-    def describe(self) -> list[str]:
-        """What is searched and what is verified, in a sentence each."""
-        return [f"{split}: {judge.describe()}" for split, judge in self.judges.items()]
 
     def known(self) -> Measures | None:
         """The measures taken so far, if any."""
         try:
-            return files.read_measures(self.folder)
+            return self.run.measures()
         except NotMeasuredError:
             return None
 
     def drop_damaged(self) -> str | None:
         """Remove damaged measures, which are then taken again; return what was wrong."""
         try:
-            files.check_rows(self.folder)
+            files.check_rows(self.run.path)
             self.known()
         except (DamagedFileError, NotMeasuredError) as error:
-            files.measures_file(self.folder).unlink(missing_ok=True)
+            files.measures_file(self.run.path).unlink(missing_ok=True)
             return f"{error}; the measures are taken again"
         return None
 
@@ -258,8 +250,8 @@ class Measurer:
             facts[name] = files.SplitFacts(data.name, data.shape, len(data), count, *names)
         settings = run_settings(self.config).known(settings_of(loss))
         taken = Measures(facts, moment, None, settings, self.config.defaults())
-        files.write_tensors(self.folder / files.ROW_FILES[0], 0, rows)
-        files.write_measures(self.folder, taken)
+        files.write_tensors(self.run.path / files.ROW_FILES[0], 0, rows)
+        files.write_measures(self.run.path, taken)
         return taken
 
     def take_after(
@@ -280,10 +272,11 @@ class Measurer:
                 continue
             chosen = choose_samples(data.subset(self.rows[name]), rows[name].embeddings)
             samples |= {} if chosen is None else {name: chosen}
-        files.write_tensors(self.folder / files.ROW_FILES[1], step, rows)
-        files.write_tensors(self.folder / files.ROW_FILES[2], step, samples)
+        files.write_tensors(self.run.path / files.ROW_FILES[1], step, rows)
+        files.write_tensors(self.run.path / files.ROW_FILES[2], step, samples)
         taken = replace(known, after=moment)
-        files.write_measures(self.folder, taken)  # last: the other files are there when it says so
+        # Last: the other files are there when it says so.
+        files.write_measures(self.run.path, taken)
         return taken
 
     def _moment(
@@ -302,31 +295,23 @@ class Measurer:
             if points is not None and len(points) == len(data):
                 z = points[rows]
             else:
-                subset = data.subset(rows)
-                z = evaluation.embed(network, subset, batch=self.config.evaluate.batch)
+                z = embed(network, data.subset(rows), batch=self.config.evaluate.batch)
             fine = None if data.fine_labels is None else data.fine_labels[rows]
             embedded[name] = files.SplitRows(rows, data.labels[rows], z, fine)
-            health = self._health(name, embedded[name], before)
+            labels = files.name_labels(data.labels[rows], data.class_names)
+            health = measure(
+                z,
+                labels,
+                reference=None if before is None else before.splits[name].health,
+                fine_labels=None if fine is None else fine.numpy(),
+                before=None if before is None else self.run.rows("before", name).embeddings,
+                modes=fine is None,
+                cosine=self.config.loss.normalizes,
+            )
+            if fine is not None:
+                health = with_modes(health, z.numpy(), labels, fine.numpy())
             figures[name] = files.SplitFigures(health, evaluated.scores.get(name, {}))
         return Moment(step, batches, figures), embedded
-
-    def _health(self, split: str, rows: files.SplitRows, before: Moment | None) -> Health:
-        labels = files.name_labels(rows.labels, self.splits[split].class_names)
-        fine = None if rows.fine_labels is None else rows.fine_labels.numpy()
-        reference, start = None, None
-        if before is not None:
-            reference = before.splits[split].health
-            start = files.read_rows(self.folder, "before", split).embeddings
-        health = measure(
-            rows.embeddings,
-            labels,
-            reference=reference,
-            fine_labels=fine,
-            before=start,
-            modes=fine is None,
-            cosine=self.config.loss.normalizes,
-        )
-        return health if fine is None else with_modes(health, rows.embeddings.numpy(), labels, fine)
 
 
 def measure_run(
@@ -344,7 +329,7 @@ def measure_run(
     config = run.config.with_root(data_root)
     check_trusted(run.path, config, trust=run.trust)
     train = load_eval_data(config, config.data.train_split)
-    measurer = Measurer(run.path, config, train)
+    measurer = Measurer(run, config, train)
     chosen = run.choose()
     for text in filter(None, [*chosen.warnings, *measurer.notes, measurer.drop_damaged()]):
         warn(text)
@@ -360,8 +345,7 @@ def start_network(run: Run) -> nn.Module:
     """
     config = run.config
     check_trusted(run.path, config, trust=run.trust)
-    train = load_eval_data(config, config.data.train_split)
-    return _rebuilt(config, train)[0]
+    return _rebuilt(config, load_eval_data(config, config.data.train_split))[0]
 
 
 def _rebuilt(config: Config, train: LabelledImages) -> tuple[nn.Module, BatchFigures, Loss]:

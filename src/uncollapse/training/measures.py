@@ -51,7 +51,7 @@ from uncollapse.health.advice import RunSettings
 from uncollapse.health.verdict import Health
 from uncollapse.training.manifest import Manifest, record_files
 
-__all__ = ["Measures", "NotMeasuredError", "name_labels", "read_measures", "write_measures"]
+__all__ = ["Measures", "NotMeasuredError", "RunFolder", "name_labels", "write_measures"]
 
 T = TypeVar("T")
 When = Literal["before", "after"]
@@ -97,22 +97,6 @@ class Samples:
         if self.texts is None:
             return None
         return dict(zip(self.shown.tolist(), texts_of_rows(self.texts), strict=True))
-
-
-def read_rows(folder: Path, when: When, split: str) -> SplitRows:
-    """The fixed rows of a split with their embeddings before or after training.
-
-    Raises `NotMeasuredError` where they were not taken.
-    """
-    return _read(SplitRows, folder, f"embeddings-{when}.safetensors", split)
-
-
-def read_samples(folder: Path, split: str) -> Samples:
-    """The queries of a split, their neighbours, and their pictures or texts.
-
-    Raises `NotMeasuredError` where they were not taken.
-    """
-    return _read(Samples, folder, "samples.safetensors", split)
 
 
 def _read(kind: type[T], folder: Path, name: str, split: str) -> T:
@@ -244,26 +228,6 @@ def measures_file(folder: Path) -> Path:
     return folder / "measures.json"
 
 
-def read_measures(folder: Path) -> Measures:
-    """The figures of the run in this folder.
-
-    Raises `NotMeasuredError` where there are none, `DamagedFileError` for a file that is not what
-    `write_measures` wrote.
-    """
-    path = measures_file(folder)
-    if not path.is_file():
-        raise NotMeasuredError(folder, path.name)
-    Manifest.read(folder).check(path.name)
-    plain = files.read_json(path)
-    if plain.get("format") != _FORMAT:
-        raise DamagedFileError(path, f"format {plain.get('format')!r}, expected {_FORMAT}")
-    try:
-        return _MEASURES.validate_python(plain)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        why = str(error).splitlines()[0]
-        raise DamagedFileError(path, f"not the measures of a run ({why})") from None
-
-
 def write_measures(folder: Path, measures: Measures) -> None:
     """Write `measures.json`, atomically; the same measures give the same bytes.
 
@@ -389,23 +353,37 @@ class RunFolder:
             yield from files.read_jsonl(self.metrics_file, complaints)
 
     def measures(self) -> Measures:
-        """Every figure of the start and the end; `NotMeasuredError` where they were not taken."""
-        return read_measures(self.path)
+        """Every figure of the start and the end; `NotMeasuredError` where they were not taken.
+
+        `DamagedFileError` for a file that is not what `write_measures` wrote.
+        """
+        path = measures_file(self.path)
+        if not path.is_file():
+            raise NotMeasuredError(self.path, path.name)
+        Manifest.read(self.path).check(path.name)
+        plain = files.read_json(path)
+        if plain.get("format") != _FORMAT:
+            raise DamagedFileError(path, f"format {plain.get('format')!r}, expected {_FORMAT}")
+        try:
+            return _MEASURES.validate_python(plain)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = str(error).splitlines()[0]
+            raise DamagedFileError(path, f"not the measures of a run ({why})") from None
 
     def known_measures(self) -> Measures | None:
         """The same; None where they were not taken or are damaged."""
         try:
-            return read_measures(self.path)
+            return self.measures()
         except (NotMeasuredError, DamagedFileError):
             return None
 
     def rows(self, when: When, split: str) -> SplitRows:
         """The fixed rows of a split with their embeddings `before` or `after` training."""
-        return read_rows(self.path, when, split)
+        return _read(SplitRows, self.path, f"embeddings-{when}.safetensors", split)
 
     def samples(self, split: str) -> Samples:
         """A few queries of a split, their nearest neighbours after training, and pictures."""
-        return read_samples(self.path, split)
+        return _read(Samples, self.path, "samples.safetensors", split)
 
 
 def dotted(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -443,10 +421,19 @@ def start_scores(run: RunFolder) -> dict[str, float]:
     """
     measures = run.known_measures()
     splits = {} if measures is None else measures.before.splits
+    return by_split({split: figures.scores for split, figures in splits.items()})
+
+
+def by_split(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Scores of each split by `split/name`.
+
+    >>> by_split({"test": {"recall@1": 0.5}})
+    {'test/recall@1': 0.5}
+    """
     return {
         f"{split}/{name}": value
-        for split, figures in splits.items()
-        for name, value in figures.scores.items()
+        for split, figures in scores.items()
+        for name, value in figures.items()
     }
 
 

@@ -14,9 +14,9 @@ from uncollapse.data.sources import StartScale
 from uncollapse.training import assemble
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, parse_config, with_new_names
-from uncollapse.training.measures import RunFolder, ends_below, find_damage, start_scores
+from uncollapse.training.measures import RunFolder
 
-__all__ = ["Run", "UntrustedCodeError", "ends_below", "find_damage", "start_scores"]
+__all__ = ["Run", "UntrustedCodeError"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +57,8 @@ class Run(RunFolder):
     @property
     def config(self) -> Config:
         """The config the run was made with; `DamagedFileError` if it is not a whole one."""
-        values = with_new_names(self.values)
         try:
-            return parse_config(values)
+            return parse_config(with_new_names(self.values))
         except InputError as error:
             raise self.damaged_config(error) from None
 
@@ -84,7 +83,7 @@ class Run(RunFolder):
         checkpoint, complaints = self.checkpoints.load_last()
         if checkpoint is None:
             raise self._none_usable(complaints)
-        return tuple(checkpoint.state["shape"])
+        return checkpoint.shape
 
     def choose(self, which: str = "last") -> Chosen:
         """The `last` checkpoint, or the `best` one, with its network.
@@ -98,7 +97,10 @@ class Run(RunFolder):
 
         def accept(checkpoint: Checkpoint) -> None:
             checkpoint.check_config(config)
-            models[checkpoint.step] = self._network(checkpoint)
+            model = assemble.build_model(config, checkpoint.shape)
+            checkpoint.check_tensors(model.state_dict())
+            model.load_state_dict(dict(checkpoint.weights))
+            models[checkpoint.step] = model.eval()
 
         notes = [text for text in [store.manifest().complaint] if text]
         if which == "best":
@@ -123,16 +125,6 @@ class Run(RunFolder):
         for text in chosen.warnings:
             warn_user(text)
         return chosen.model
-
-    def _network(self, checkpoint: Checkpoint) -> Embedder:
-        shape = checkpoint.state.get("shape")
-        if not isinstance(shape, list | tuple):
-            text = f"the checkpoint of step {checkpoint.step} is damaged: its state has no 'shape'"
-            raise CheckpointError(text)
-        model = assemble.build_model(self.config, shape)
-        checkpoint.check_tensors(model.state_dict())
-        model.load_state_dict(dict(checkpoint.weights))
-        return model.eval()
 
     def _none_usable(self, complaints: list[str]) -> CheckpointError:
         why = "; ".join(complaints) or "none was written"

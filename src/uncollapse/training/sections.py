@@ -236,6 +236,11 @@ class EvaluateConfig(Section):
     max_samples: int | None = Field(None, ge=2)
     batch: int = Field(256, ge=1)
 
+    @property
+    def clusters(self) -> list[int]:
+        """How many clusters per class k-means gets; none without `clustering`."""
+        return sorted({1, self.multiplier}) if self.clustering else []
+
 
 class TrainConfig(Section):
     """`[train]`: steps, intervals, precision, device and loggers."""

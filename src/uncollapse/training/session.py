@@ -36,12 +36,7 @@ __all__ = ["Session", "SessionTrial", "batches_from", "endless", "first_network"
 
 
 def batches_from(
-    place: int,
-    data: LabelledImages,
-    sampler: SeededBatches,
-    *,
-    workers: int = 0,
-    ranks: Ranks = ALONE,
+    place: int, data: LabelledImages, sampler: SeededBatches, workers: int, ranks: Ranks
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """`(images, rows)` without end, from batch `place` of the run on.
 
@@ -186,7 +181,7 @@ class Session:
         """Let the next batch be the one that follows the first `place` batches of the run."""
         sampler, workers = assemble.build_sampler(self.config, self.data), self.config.data.workers
         self.place = place
-        self.stream = batches_from(place, self.data, sampler, workers=workers, ranks=self.ranks)
+        self.stream = batches_from(place, self.data, sampler, workers, self.ranks)
 
     def train_on(self, images: Tensor, rows: Tensor) -> tuple[Tensor, float]:
         """A step of the optimiser; the whole batch's embeddings and loss, NaN if not finite.
@@ -254,28 +249,25 @@ class Session:
         """Go back to a saved state; `CheckpointError` for one that is not of this run."""
         checkpoint.check_config(self.config, looking=True)
         checkpoint.check_tensors(self.model.state_dict())
+        state = checkpoint.state
         try:
-            self._restore(checkpoint)
+            self.model.load_state_dict(dict(checkpoint.weights))
+            for name in _PARTS:
+                getattr(self, name).load_state_dict(state[name])
+            torch.set_rng_state(state["torch"])
+            if self.device.type == "cuda" and "cuda" in state:
+                torch.cuda.set_rng_state(state["cuda"], self.device)
+            self.go_to_batch(state["place"])
+            if self.guard is not None:
+                self.guard.load_state_dict(state["guard"])
+            self.step, self.best = checkpoint.step, state["best"]
+            self.log_offset, self.latest = state["log_offset"], dict(state["latest"])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             lost = f"has no {error}" if isinstance(error, KeyError) else "does not fit"
             raise CheckpointError(
                 f"the checkpoint of step {checkpoint.step} cannot be resumed: its state {lost}. It "
                 "is damaged, of another run, or was written by an earlier version"
             ) from error
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.state
-        self.model.load_state_dict(dict(checkpoint.weights))
-        for name in _PARTS:
-            getattr(self, name).load_state_dict(state[name])
-        torch.set_rng_state(state["torch"])
-        if self.device.type == "cuda" and "cuda" in state:
-            torch.cuda.set_rng_state(state["cuda"], self.device)
-        self.go_to_batch(state["place"])
-        if self.guard is not None:
-            self.guard.load_state_dict(state["guard"])
-        self.step, self.best = checkpoint.step, state["best"]
-        self.log_offset, self.latest = state["log_offset"], dict(state["latest"])
 
     def _descend(self, loss: Tensor) -> float:
         """One optimiser step on a loss, unless it is not finite; returns its value."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from uncollapse._base.files import read_json, read_toml, write_json
 from uncollapse.data import LabelledImages
-from uncollapse.metrics import compare_seeds, evaluate_rows
+from uncollapse.metrics import cluster_rows, compare_seeds
 from uncollapse.papers.comparison import Finding, Score, spread
 from uncollapse.papers.study import Cells, Trained, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
@@ -127,8 +127,8 @@ def _scores(z: Tensor, data: LabelledImages, columns: Sequence[Column]) -> dict[
     for column in columns:
         if column.k is None:
             labels = (data.by_fine_labels() if column.fine else data).labels
-            judged = evaluate_rows(z, labels, ks=(), clusters=[column.clusters], restarts=1)
-            (scores[column.name],) = judged.values.values()
+            (clustered,) = cluster_rows(z, labels, [column.clusters], restarts=1).values()
+            scores[column.name] = clustered.nmi
     return scores
 
 
