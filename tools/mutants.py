@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 COLUMNS = ["mutant", "path", "result", "seconds", "by"]
 PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", "-rfE"]
-PYTEST += ["--hypothesis-profile=test", "-m", "not night"]
+PYTEST += ["-m", "not night"]
 
 
 def main() -> None:
