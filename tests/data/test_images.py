@@ -34,9 +34,7 @@ def decoded(image, size, channels=3, fit="stretch", save=None, **options):
         ("LA", {3: "alpha", 1: "alpha"}),
     ],
 )
-def test_every_mode_becomes_the_channels_asked_for_and_says_what_it_was(
-    tmp_path, mode, by_channels
-):
+def test_every_mode_becomes_the_channels_asked_for_and_says_so(tmp_path, mode, by_channels):
     path = paint(tmp_path / "a.png", mode)
     for channels, was in by_channels.items():
         array, kind = decode(path, Decoding((10, 12), channels))

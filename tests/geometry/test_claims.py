@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from support.errors import refuses
-from uncollapse.geometry.claims import Claim, check_claims
+from uncollapse.geometry.claims import check_claims
 from uncollapse.geometry.nearest import nearest_separated
 
 CROSS = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
 CROSS_IDS = np.array([0, 0, 1, 1])
 
 
-def by_name(*args, **kwargs) -> dict[str, Claim]:
+def by_name(*args, **kwargs):
     return {claim.name: claim for claim in check_claims(*args, **kwargs)}
 
 
@@ -111,11 +111,8 @@ def test_17_is_vacuous_where_its_bound_is_not_positive():
 
 def test_separated_points_satisfy_every_numbered_statement():
     claims = check_claims([[0.0, 0.0], [1.0, 0.0], [9.0, 0.0], [9.0, 1.0]], CROSS_IDS, 0.5)
-    names = [
-        f"{law}, {side}"
-        for law in ("Thm 3.2", "Thm 3.3", "Cor. 3.4")
-        for side in ("lower", "upper")
-    ]
+    laws = ("Thm 3.2", "Thm 3.3", "Cor. 3.4")
+    names = [f"{law}, {side}" for law in laws for side in ("lower", "upper")]
     assert [claim.name for claim in claims] == [*names, "(16)", "(17)"]
     assert {claim.status for claim in claims} == {"holds"}
     assert math.isnan(claims[0].ratio)

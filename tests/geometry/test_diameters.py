@@ -66,9 +66,8 @@ def test_class_diameters_are_right_near_collapse(spread, norm):
     labels = np.arange(1200) % 2
     centres = rng.normal(size=(2, 16))
     centres *= norm / np.linalg.norm(centres, axis=1, keepdims=True)
-    x = (centres[labels] + labels[:, None] + spread * rng.normal(size=(1200, 16))).astype(
-        np.float32
-    )
+    x = centres[labels] + labels[:, None] + spread * rng.normal(size=(1200, 16))
+    x = x.astype(np.float32)
     wide = x.astype(np.float64)
     for label, ours in class_diameters(torch.from_numpy(x), labels).items():
         np.testing.assert_allclose(ours, pdist(wide[labels == label]).max(), rtol=1e-9)

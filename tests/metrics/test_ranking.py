@@ -114,9 +114,8 @@ def test_results_are_the_same_to_the_bit_on_any_number_of_threads(
             alone = retrieval(x, labels, full_map=full_map).per_query
             pair = retrieval(x[:300], labels[:300], x[300:], labels[300:]).per_query
             cameras = np.arange(len(x)) % 4
-            people = reid(
-                x[:300], labels[:300], cameras[:300], x[300:], labels[300:], cameras[300:]
-            )
+            columns = (x, labels, cameras)
+            people = reid(*(v[:300] for v in columns), *(v[300:] for v in columns))
         result[threads] = [*alone.values(), *pair.values(), *people.per_query.values()]
     assert max(used) == 3
     for threads in (2, 3):

@@ -10,12 +10,12 @@ from metrics.reid_protocol import market_1501
 from oracles import distance_matrix
 from support.errors import refuses
 from uncollapse._base.extras import without_kernels
-from uncollapse.metrics import ReidResult, reid
+from uncollapse.metrics import reid
 
 ENGINES = ["compiled", "torch"]
 
 
-def by(engine: str, *args, **options) -> ReidResult:
+def by(engine, *args, **options):
     with without_kernels() if engine == "torch" else nullcontext():
         return reid(*args, **options)
 

@@ -154,10 +154,24 @@ def test_the_accuracy_of_a_fold_is_that_of_the_others_threshold():
     same = np.tile([True, False], 300)
     scores = rng.normal(size=600) + same
     ten = verification(scores=scores, same=same, folds=10)
-    assert len(ten.folds) == 10
     expected = np.std(ten.folds, ddof=1) / np.sqrt(10)
     assert ten.fold_standard_error == pytest.approx(expected)
     assert ten.fold_accuracy <= ten.accuracy
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_accuracies_of_folds_are_those_of_a_loop_over_thresholds(seed):
+    rng = np.random.default_rng(seed)
+    same, folds = rng.random(60) < 0.5, rng.permutation(np.arange(60) % 5)
+    scores = rng.normal(size=60) + same
+    result = verification(scores=scores, same=same, folds=folds)
+    for fold, accuracy in enumerate(result.folds):
+        own = folds == fold
+        right = {t: ((scores >= t) == same)[~own].sum() for t in [np.inf, *scores[~own]]}
+        likeliest = [t for t, count in right.items() if count == max(right.values())]
+        assert accuracy in [((scores >= t) == same)[own].mean() for t in likeliest]
+    assert len(result.folds) == 5
+    assert result.fold_accuracy == pytest.approx(np.mean(result.folds))
 
 
 def test_intervals_hold_their_values_and_delong_agrees_with_its_definition():

@@ -55,9 +55,8 @@ def test_collapsed_classes_reach_the_triplet_bound_on_either_side_of_one_over_t(
 def test_the_margin_bound_is_reached_by_collapsed_classes_or_by_one_point():
     two, three = NoiseModel(2, 0.6), NoiseModel(3, 0.6)
     z, labels = blobs(two, 8, distance=2.0)
-    assert float(expected_loss("margin", z, labels, two, beta=1.0)) == pytest.approx(
-        margin_bound(two, 8)
-    )
+    value = float(expected_loss("margin", z, labels, two, beta=1.0))
+    assert value == pytest.approx(margin_bound(two, 8))
     z, labels = blobs(three, 9, distance=2.0)
     assert float(expected_loss("margin", z, labels, three, beta=1.0)) == pytest.approx(50.40)
     point = float(expected_loss("margin", torch.zeros(9, 2), labels, three, beta=-1.0))

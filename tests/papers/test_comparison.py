@@ -5,14 +5,7 @@ import math
 import pytest
 
 from support.pages import rows_of
-from uncollapse.papers.comparison import (
-    Finding,
-    Score,
-    Scorecard,
-    before_table,
-    publish,
-    spread,
-)
+from uncollapse.papers.comparison import Finding, Score, Scorecard, before_table, publish, spread
 from uncollapse.papers.items import Request
 
 

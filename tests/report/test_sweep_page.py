@@ -42,6 +42,8 @@ def test_the_page_counts_what_collapsed_and_names_the_split_of_each_recall(writt
     assert "out of memory" in failed
     kinds = {name.partition(".")[0].partition("-")[0] for name in written if name.endswith(".svg")}
     assert kinds == {"diameter", "collapse", "shapes"}
+    assert "P 2: 72, 72. P 8: 72, 0.5" in written["shapes-1.svg"]  # in per cent
+    assert "P 2: 90, 90. P 8: 90, 10" in written["shapes-2.svg"]
 
 
 def test_the_markdown_has_a_line_for_each_point_of_the_grid(written):

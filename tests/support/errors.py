@@ -3,6 +3,7 @@
 import pytest
 
 from uncollapse._base.check import InputError
+from uncollapse.data import DataError
 
 
 def refused(name):
@@ -19,3 +20,9 @@ def refuses(function, arguments, /, **wrong):
         for value in values:
             with refused(name):
                 function(**{**arguments, name: value})
+
+
+def unusable(message, function, /, *arguments, **options):
+    """Expect the `DataError` of a call on what cannot be used, by a pattern of its message."""
+    with pytest.raises(DataError, match=message):
+        function(*arguments, **options)

@@ -12,13 +12,7 @@ from uncollapse.charts.marks import LIGHT
 from uncollapse.cli.reproduce import listing_table
 from uncollapse.geometry.triplet_separation import hard_mined_loss, is_triplet_separated, separation
 from uncollapse.papers import CATALOGUE, get_item
-from uncollapse.papers.hnm.claims import (
-    concentric_simplices,
-    five_points,
-    hardest_triplet,
-    separated_pair,
-    twenty_points,
-)
+from uncollapse.papers.hnm import claims
 from uncollapse.papers.plane import COLORS, edge, reach
 
 pytestmark = pytest.mark.slow
@@ -85,21 +79,21 @@ def test_an_item_or_a_scale_that_does_not_exist_is_refused_and_what_does_is_list
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_toys_are_what_the_figures_say(seed):
-    x, ids = separated_pair(seed, 0.25)
+    x, ids = claims.separated_pair(seed, 0.25)
     assert is_triplet_separated(x, ids, 0.25)
-    x, ids = five_points(seed)
+    x, ids = claims.five_points(seed)
     assert 0.3 < hard_mined_loss(x, ids) / np.ptp(x, axis=0).max() < 1.0
     assert ids.tolist() == [0, 0, 0, 1, 1]
-    assert twenty_points(seed)[0].shape == (20, 2)
+    assert claims.twenty_points(seed)[0].shape == (20, 2)
 
 
 def test_the_triplet_drawn_is_the_hardest():
     for seed in range(5):
         x, ids = np.random.default_rng(seed).standard_normal((8, 2)), np.arange(8) % 2
-        anchor, positive, negative = hardest_triplet(x, ids)
+        anchor, positive, negative = claims.hardest_triplet(x, ids)
         loss = np.linalg.norm(x[anchor] - x[positive]) - np.linalg.norm(x[anchor] - x[negative])
         assert loss == pytest.approx(-separation(x, ids).margin)
-        assert ids[hardest_triplet(x, ids, of_class=1)[0]] == 1
+        assert ids[claims.hardest_triplet(x, ids, of_class=1)[0]] == 1
 
 
 def test_the_boundary_of_a_class_is_where_the_tightest_anchor_is_just_satisfied():
@@ -113,7 +107,7 @@ def test_the_boundary_of_a_class_is_where_the_tightest_anchor_is_just_satisfied(
 
 
 def test_concentric_simplices_are_regular_and_concentric():
-    x, ids = concentric_simplices(4)
+    x, ids = claims.concentric_simplices(4)
     assert x.shape == (8, 6)
     for c in (0, 1):
         simplex = x[ids == c]
