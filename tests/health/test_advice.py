@@ -9,16 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from uncollapse.health import VERDICTS, CollapseMonitor, Guard, forecast
+import uncollapse as uc
+from uncollapse.health import VERDICTS, CollapseMonitor, RunSettings, rank_strategies
 from uncollapse.health.advice import _ADVICE, advise_on
-from uncollapse.health.strategy import (
-    RunSettings,
-    finer_classes,
-    mode_facts,
-    rank_strategies,
-    settings_of,
-    strategy_of,
-)
+from uncollapse.health.strategy import finer_classes, mode_facts, settings_of, strategy_of
 from uncollapse.losses import MarginLoss, NPairLoss, ProxyNCALoss, SupConLoss, TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.report import diagnose
@@ -26,7 +20,7 @@ from uncollapse.report import diagnose
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def triplet(positives: str = "hard", negatives: str = "hard", **options):
+def triplet(positives="hard", negatives="hard", **options):
     return TripletLoss(**{"margin": 0.2} | options, miner=Miner(positives, negatives))
 
 
@@ -42,11 +36,11 @@ class Situation:
     verdict: str = "network-collapse"
 
     @property
-    def settings(self) -> RunSettings:
+    def settings(self):
         return self.known.known(settings_of(self.loss))
 
     @property
-    def sentence(self) -> str:
+    def sentence(self):
         return advise_on(self.verdict, self.settings).sentence
 
 
@@ -70,7 +64,7 @@ each = pytest.mark.parametrize("name", SITUATIONS)
 LABELS = torch.arange(8).repeat_interleave(4)
 
 
-def rows(verdict: str, step: int) -> torch.Tensor:
+def rows(verdict, step):
     """A batch on its way to a verdict, which it has reached after thirty steps."""
     generator = torch.Generator().manual_seed(step)
     noise = torch.randn(32, 4, generator=generator)
@@ -88,7 +82,7 @@ def test_monitor_guard_and_diagnose_say_it(name):
     model = nn.Linear(4, 4)
     monitor = CollapseMonitor(situation.loss, settings=situation.known, every=5)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    guard = Guard(model, optimiser, situation.loss, monitor, action="warn")
+    guard = uc.Guard(model, optimiser, situation.loss, monitor, action="warn")
     for step in range(30):
         guard.after_step(rows(situation.verdict, step), LABELS, step=step)
     assert monitor.verdict == situation.verdict
@@ -104,7 +98,7 @@ def test_monitor_guard_and_diagnose_say_it(name):
 class Noise:
     """Labels that the samples do not show: batch-hard shrinks on them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.labels = torch.arange(8).repeat_interleave(12)
         generator = torch.Generator().manual_seed(0)
         self.samples = torch.randn(len(self.labels), 8, generator=generator)
@@ -119,7 +113,7 @@ def test_the_forecast_says_it(name):
     known = situation.known
     torch.manual_seed(0)
     asked = {"loss_fn": situation.loss, "several_modes": known.several_modes}
-    result = forecast(nn.Linear(8, 4), Noise(), p=[8], k=[known.k or 8], batches=2, **asked)
+    result = uc.forecast(nn.Linear(8, 4), Noise(), p=[8], k=[known.k or 8], batches=2, **asked)
     assert result.cells[0].risk != "none"
     assert situation.sentence in result.reason
 
@@ -185,7 +179,7 @@ def test_every_verdict_has_advice_and_a_line_in_the_docs():
 # What is said of the modes of a class.
 
 
-def modes(spread: float = 0.05, apart: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+def modes(spread=0.05, apart=1.0):
     """Two classes of two modes with twenty rows each: classes on one axis, modes on others."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.tensor([[0.0, 1, 0], [0, -1, 0], [3, 0, 1], [3, 0, -1]])
@@ -194,7 +188,7 @@ def modes(spread: float = 0.05, apart: float = 1.0) -> tuple[torch.Tensor, torch
     return centres[which] + spread * torch.randn(80, 3, generator=generator), which // 2
 
 
-def wide(positives: str) -> TripletLoss:
+def wide(positives):
     return TripletLoss(margin=9.0, miner=Miner(positives, "semihard", margin=9.0))
 
 
@@ -256,6 +250,5 @@ def test_the_monitor_says_which_mining_merged_the_modes():
 def test_fine_labels_that_divide_a_class_are_seen():
     coarse = torch.tensor([0, 0, 1, 1])
     assert finer_classes(SimpleNamespace(labels=coarse, fine_labels=torch.tensor([5, 6, 7, 7])))
-    same = SimpleNamespace(labels=coarse, fine_labels=coarse + 3)
-    assert finer_classes(same) is None
+    assert finer_classes(SimpleNamespace(labels=coarse, fine_labels=coarse + 3)) is None
     assert finer_classes(SimpleNamespace(labels=coarse)) is None

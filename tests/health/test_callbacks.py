@@ -1,11 +1,10 @@
 """The callbacks against the real packages; each is skipped where its package is not installed."""
 
 import importlib
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uncollapse._base.extras import MissingExtraError
 from uncollapse.health import CollapseMonitor
@@ -15,7 +14,7 @@ from uncollapse.mining import Miner
 _BATCHES = 30
 
 
-def _data() -> list[tuple[Tensor, Tensor]]:
+def _data():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(48) % 6
     means = torch.randn(6, 16, generator=generator)
@@ -23,7 +22,7 @@ def _data() -> list[tuple[Tensor, Tensor]]:
     return [(means[labels] + 2 * rows, labels) for rows in noise]
 
 
-def _shrink(model: nn.Linear) -> None:
+def _shrink(model):
     """What a collapsing run does to its weights, in a hurry."""
     with torch.no_grad():
         for parameter in model.parameters():
@@ -39,21 +38,21 @@ def test_lightning_trainer_feeds_and_saves_the_monitor(tmp_path):
         pytest.skip("needs lightning or pytorch_lightning")
     pl = importlib.import_module(_installed[0])
 
-    class Module(pl.LightningModule):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
+    class Module(pl.LightningModule):
+        def __init__(self):
             super().__init__()
             self.net = nn.Linear(16, 8)
             self.loss_fn = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
 
-        def training_step(self, batch: tuple[Tensor, Tensor], step: int) -> dict[str, Tensor]:
+        def training_step(self, batch, step):
             z = self.net(batch[0])
             _shrink(self.net)
             return {"loss": self.loss_fn(z, batch[1]), "embeddings": z, "labels": batch[1]}
 
-        def configure_optimizers(self) -> torch.optim.Optimizer:
+        def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), 1e-6)
 
-    def fit(monitor: CollapseMonitor, epochs: int, checkpoint: str | None = None) -> Any:
+    def fit(monitor, epochs, checkpoint=None):
         quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
         options = {"default_root_dir": tmp_path, "accelerator": "cpu"} | dict.fromkeys(quiet, False)
         callback = CollapseCallback(monitor, log_every=1)
@@ -81,11 +80,11 @@ def test_hugging_face_trainer_feeds_the_monitor(tmp_path):
     from uncollapse.health.huggingface import CollapseCallback
 
     class Model(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.net = nn.Linear(16, 8)
 
-        def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        def forward(self, x, labels):
             z = self.net(x)
             _shrink(self.net)
             return {

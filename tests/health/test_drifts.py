@@ -1,7 +1,6 @@
 """Drift, mode drift and their table: formulas against loops, gradient flow, odd batches."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,21 +9,14 @@ from hypothesis import given
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning.distances import LpDistance
 from pytorch_metric_learning.reducers import MeanReducer
-from torch import Tensor
 from torch.nn.functional import normalize
 
+import uncollapse as uc
 from oracles import distance_matrix, labelled_sets
 from support.errors import refused
 from uncollapse.health import drift, drift_table, mode_drift
 from uncollapse.health.drifts import LOSSES
-from uncollapse.losses import (
-    ContrastiveLoss,
-    MarginLoss,
-    ProxyNCALoss,
-    SupConLoss,
-    TrimmedLoss,
-    TripletLoss,
-)
+from uncollapse.losses import ContrastiveLoss, MarginLoss, SupConLoss, TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 
 MINERS = (("hard", "hard"), ("easy", "semihard"), ("all", "all"))
@@ -42,11 +34,11 @@ def cloud(seed=0, classes=3, rows=7, dim=5):
     return z.double(), labels
 
 
-def mean_distance(z: Tensor) -> float:
+def mean_distance(z):
     return float(distance_matrix(z.numpy()).sum()) / (len(z) * (len(z) - 1))
 
 
-def gradient_of(loss_fn: Callable[..., Tensor], z: Tensor, labels: Tensor) -> Tensor:
+def gradient_of(loss_fn, z, labels):
     leaf = z.clone().requires_grad_(True)
     return torch.autograd.grad(loss_fn(leaf, labels), leaf)[0]
 
@@ -217,7 +209,7 @@ def test_any_callable_will_do_and_its_parameters_are_left_alone(rate):
     assert rate(theirs, z, labels).value == pytest.approx(expected, rel=1e-4)
     both = rate(lambda x, y: 2 * ours(x, y) + SupConLoss()(x, y), z, labels).value
     assert both == pytest.approx(2 * expected + rate(SupConLoss(), z, labels).value, rel=1e-6)
-    for loss_fn in (ProxyNCALoss(num_classes=3, dim=5), MarginLoss()):
+    for loss_fn in (uc.ProxyNCALoss(num_classes=3, dim=5), MarginLoss()):
         rate(loss_fn, z.float(), labels)
         assert all(p.grad is None for p in loss_fn.parameters())
     assert not z.requires_grad
@@ -286,7 +278,7 @@ def test_wrong_arguments_are_named(rate):
     with refused("embeddings"):
         rate(TripletLoss(), [(z, labels)], labels)
     with refused("k"):
-        mode_drift(TripletLoss(), z, labels, k=1.5)  # type: ignore[arg-type]
+        mode_drift(TripletLoss(), z, labels, k=1.5)
 
 
 # What docs/theory.md proves of the mode drift, and its counterexamples.
@@ -333,8 +325,7 @@ def test_easy_positives_merge_modes_where_negatives_push_them_together():
     loss_fn = TripletLoss(margin=20.0, miner=Miner("easy", "hard"))
     found = mode_drift(loss_fn, z, labels, k=1)
     assert found.value == pytest.approx(mean_distance(z) / 2, rel=1e-9)
-    leaf = z.clone().requires_grad_(True)
-    moved = z - 0.1 * torch.autograd.grad(loss_fn(leaf, labels), leaf)[0]
+    moved = z - 0.1 * gradient_of(loss_fn, z, labels)
     assert float(moved[2] - moved[0]) < 4.0
 
 

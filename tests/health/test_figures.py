@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 
 from known_states import known_states
-from oracles import Array, distance_matrix, labelled_sets, point_sets
+from oracles import distance_matrix, labelled_sets, point_sets
 from support.errors import refused
 from uncollapse import CollapseMonitor, diagnose
 from uncollapse.geometry import thickness
@@ -183,8 +183,7 @@ def test_the_thickness_bracket_in_many_dimensions_holds_a_box():
 
 
 def test_large_sets_are_sampled_and_their_diameter_is_not():
-    generator = torch.Generator().manual_seed(0)
-    z = torch.randn(3000, 4, generator=generator)
+    z = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
     z[1234] = 50.0
     labels = torch.arange(3000) % 7
     health = measure(z, labels, sample=200, modes=False)
@@ -263,7 +262,7 @@ def test_clusters_are_found_at_any_scale(scale, first):
     assert clustering(X * scale, LABELS).nmi == clustering(X, LABELS).nmi
 
 
-def _slow_cdnv(x: Array, labels: Array) -> float:
+def _slow_cdnv(x, labels):
     names = np.unique(labels)
     total, pairs = 0.0, 0
     for i, a in enumerate(names):

@@ -26,13 +26,13 @@ class Data:
         return self.samples[rows], self.labels[rows]
 
 
-def noise(classes: int = 12, each: int = 20) -> Data:
+def noise(classes=12, each=20):
     """Samples that say nothing of their labels: the hardest data there is."""
     labels = torch.arange(classes).repeat_interleave(each)
     return Data(torch.randn(len(labels), 16, generator=torch.Generator().manual_seed(0)), labels)
 
 
-def two_modes(*, fine: bool) -> Data:
+def two_modes(*, fine):
     """Four classes of two modes each, far apart: easy positives keep them, random ones do not."""
     generator = torch.Generator().manual_seed(0)
     modes = torch.arange(8).repeat_interleave(20)
@@ -46,7 +46,7 @@ class Unit(nn.Module):
         return nn.functional.normalize(x, dim=1)
 
 
-def network(dim: int) -> nn.Module:
+def network(dim):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, dim))
 
@@ -111,7 +111,7 @@ def test_dimensions_need_a_function_and_a_function_needs_dimensions():
 
 
 def test_a_probe_tells_learning_from_shrinking():
-    def batches(learnable: bool):
+    def batches(learnable):
         generator = torch.Generator().manual_seed(1)
         labels = torch.arange(8).repeat_interleave(4)
         centres = torch.randn(8, 16, generator=generator)
@@ -158,7 +158,7 @@ def test_networks_and_losses_that_normalise_are_asked_about_directions():
     assert ours.drift > 0
 
 
-def asked_of(data: Data, **options):
+def asked_of(data, **options):
     loss = TripletLoss(margin=0.2, miner=Miner("hard", "semihard"))
     return forecast(network(8), data, p=[4], k=[4, 16], loss_fn=loss, **options)
 

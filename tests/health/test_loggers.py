@@ -7,16 +7,10 @@ import sys
 import pytest
 import torch
 
+import uncollapse as uc
 from support.errors import refused
 from uncollapse._base.extras import MissingExtraError
-from uncollapse.health import (
-    CollapseMonitor,
-    MlflowLogger,
-    TensorBoardLogger,
-    WandbLogger,
-    log_health,
-    measure,
-)
+from uncollapse.health import MlflowLogger, TensorBoardLogger, WandbLogger, log_health, measure
 from uncollapse.health.loggers import LOGGERS, open_logger
 
 CONFIG = {"loss.name": "triplet", "batch.p": 8, "data.root": None}
@@ -106,7 +100,7 @@ class Kept:
 
 
 def test_a_loop_of_ones_own_logs_what_its_monitor_sees():
-    logger, monitor = Kept(), CollapseMonitor(patience=1)
+    logger, monitor = Kept(), uc.CollapseMonitor(patience=1)
     z = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
     for step, scale in enumerate((1.0, 1.0, 1e-4)):
         log_health(logger, monitor.update(scale * z, torch.arange(32) % 8, step=step))

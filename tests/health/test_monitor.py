@@ -10,10 +10,9 @@ import pytest
 import torch
 from pytorch_metric_learning import losses, miners
 from pytorch_metric_learning.distances import LpDistance
-from torch import Tensor
 
 from support.errors import refused
-from uncollapse.health import CollapseMonitor, Health, RunSettings
+from uncollapse.health import CollapseMonitor, RunSettings
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import health_figures
 from uncollapse.health.monitor import RecentRows, StuckLoss, tight_share
@@ -26,7 +25,7 @@ LABELS = torch.arange(P).repeat_interleave(K)
 SOON = 30  # updates from the onset of a class collapse to the warning
 
 
-def _batch(seed: int, inside: float = 0.5) -> Tensor:
+def _batch(seed, inside=0.5):
     generator = torch.Generator().manual_seed(seed)
     means = torch.randn(P, DIM, generator=generator)
     return means[LABELS] + inside * torch.randn(P * K, DIM, generator=generator)
@@ -36,7 +35,7 @@ def _hard(**options):
     return TripletLoss(margin=0.2, miner=Miner("hard", "hard"), **options)
 
 
-def _run(monitor: CollapseMonitor, scales: np.ndarray) -> list[Health]:
+def _run(monitor, scales):
     return [monitor.update(_batch(step) * x, LABELS) for step, x in enumerate(scales)]
 
 
@@ -44,7 +43,7 @@ def _run(monitor: CollapseMonitor, scales: np.ndarray) -> list[Health]:
     ("dtype", "scale"), [(torch.float32, 1e-6), (torch.bfloat16, 1.0), (torch.float64, 1e6)]
 )
 def test_a_collapse_is_called_shrinking_and_then_network_collapse(dtype, scale):
-    heard: list[Health] = []
+    heard = []
     monitor = CollapseMonitor(on_change=heard.append)
     for step, x in enumerate(scale * np.logspace(0, -4, 60)):
         monitor.update((_batch(step) * x).to(dtype), LABELS)
@@ -282,14 +281,14 @@ def test_recent_rows_stay_few_recent_and_balanced():
 # Class collapse is reported soon after its onset, and looking for it costs little.
 
 
-def _classes(p: int, k: int, inside: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _classes(p, k, inside, generator):
     """A batch of some of 40 classes."""
     labels = torch.randperm(40, generator=generator)[:p].repeat_interleave(k)
     means = torch.randn(40, 16, generator=torch.Generator().manual_seed(0))
     return means[labels] + inside * torch.randn(p * k, 16, generator=generator), labels
 
 
-def _collapsed(z: Tensor, labels: Tensor) -> bool:
+def _collapsed(z, labels):
     """Three quarters of the pairs of a tenth of the classes within 5 % of the distance between."""
     far, same = torch.cdist(z.double(), z.double()), labels[:, None] == labels
     apart = far[~same].median()
@@ -330,11 +329,11 @@ def test_classes_that_shrink_slowly_are_reported_within_30_updates_of_the_thresh
 
 @pytest.mark.parametrize("look_tight", [False, True])
 def test_a_healthy_run_makes_few_full_measures(monkeypatch, look_tight):
-    measures: list[int] = []
+    measures = []
 
-    def counting(*args: object, **kwargs: object) -> object:
+    def counting(*args, **kwargs):
         measures.append(1)
-        return health_figures(*args, **kwargs)  # type: ignore[arg-type]
+        return health_figures(*args, **kwargs)
 
     monkeypatch.setattr("uncollapse.health.monitor.health_figures", counting)
     if look_tight:

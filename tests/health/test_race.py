@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from uncollapse.health import CollapseMonitor, Guard
-from uncollapse.health.race import (
-    LoopTrial,
-    Race,
-    RaceData,
-    RaceScore,
-    nearest_is_own_class,
-    plan_race,
-    run_race,
-)
+import uncollapse as uc
+from uncollapse.health import CollapseMonitor, Guard, Race
+from uncollapse.health.race import LoopTrial, RaceScore, nearest_is_own_class, plan_race, run_race
 from uncollapse.health.strategy import Strategy
 from uncollapse.losses import ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
@@ -34,28 +27,28 @@ NAMES += [Strategy("hard", "semihard", scale_free=False)]
 class Toy:
     """A state that is a number of steps under a strategy; R@1 is what the strategy is worth."""
 
-    def __init__(self, worth: dict[Strategy, float], rows: int = 100) -> None:
+    def __init__(self, worth, rows=100):
         self.worth, self.rows = worth, rows
-        self.state: tuple[Strategy | None, int] = (None, 0)
-        self.batches: list[tuple[Strategy | None, int]] = []
+        self.state = (None, 0)
+        self.batches = []
 
-    def apply(self, strategy: Strategy) -> None:
+    def apply(self, strategy):
         self.state = (strategy, self.state[1])
 
-    def race_data(self, steps: int, rows: int) -> RaceData | None:
-        return RaceData(list(range(steps)), None, IDS) if self.rows else None
+    def race_data(self, steps, rows):
+        return uc.health.race.RaceData(list(range(steps)), None, IDS) if self.rows else None
 
-    def copy_state(self) -> tuple[Strategy | None, int]:
+    def copy_state(self):
         return self.state
 
-    def restore(self, state: tuple[Strategy | None, int]) -> None:
+    def restore(self, state):
         self.state = state
 
-    def train(self, batch: int) -> None:
+    def train(self, batch):
         self.batches.append((self.state[0], batch))
         self.state = (self.state[0], self.state[1] + 1)
 
-    def embed(self, held: None) -> torch.Tensor:
+    def embed(self, held):
         """Rows at their class, but for a share of them that sits beside a row of another."""
         row = torch.arange(len(IDS))
         right = row < round(self.worth[self.state[0]] * len(IDS))
@@ -72,7 +65,7 @@ def test_the_best_strategy_wins_on_the_same_batches_and_leaves_its_state():
     assert result.chosen == "inside x hard"
     rungs = plan_race(5, 80.0, 144).rungs
     assert toy.state == (NAMES[2], sum(rungs))
-    by_strategy: dict[Strategy, list[int]] = {}
+    by_strategy = {}
     for strategy, batch in toy.batches:
         by_strategy.setdefault(strategy, []).append(batch)
     assert len(by_strategy) == 4
@@ -135,12 +128,12 @@ LABELS = torch.arange(12).repeat_interleave(6)
 CENTRES = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
 
 
-def batch(step: int) -> torch.Tensor:
+def batch(step):
     noise = torch.randn(72, 8, generator=torch.Generator().manual_seed(step))
     return 0.5 * CENTRES[LABELS] + noise
 
 
-def network(*, norm: bool = False) -> nn.Module:
+def network(*, norm=False):
     torch.manual_seed(0)
     middle = [nn.BatchNorm1d(32)] if norm else []
     return nn.Sequential(nn.Linear(8, 32), *middle, nn.ReLU(), nn.Linear(32, 8))
@@ -151,7 +144,7 @@ def draw(*_):
     torch.rand(1)
 
 
-def train(*, until: int = 60, use=lambda z: z, **options):
+def train(*, until=60, use=lambda z: z, **options):
     model = network()
     model.register_forward_hook(draw)
     loss = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
@@ -255,7 +248,7 @@ def test_a_trial_that_is_gone_is_not_kept_alive_by_the_network():
     model(batch(1))
 
 
-def loop_trial(model: nn.Module, loss, steps: int = 9) -> LoopTrial:
+def loop_trial(model, loss, steps=9):
     """A trial that has seen some steps of a loop."""
     learned = [*model.parameters(), *(loss.parameters() if loss is not None else [])]
     trial = LoopTrial(model, torch.optim.Adam(learned, lr=1e-2), loss)

@@ -2,25 +2,17 @@
 
 import importlib
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import uncollapse as uc
 from support.errors import refused
-from uncollapse.health import Guard, SentenceLoss
+from uncollapse.health import SentenceLoss
 from uncollapse.health.huggingface import CollapseCallback
-from uncollapse.health.verdict import Health
-from uncollapse.losses import (
-    ColumnLoss,
-    MultipleNegativesRankingLoss,
-    ProxyNCALoss,
-    TripletLoss,
-    join_columns,
-)
+from uncollapse.losses import ColumnLoss, MultipleNegativesRankingLoss, ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
 
 st = pytest.importorskip("sentence_transformers")
@@ -33,37 +25,43 @@ WORDS = ["apple pie", "zebra", "quick fox", "lazy dog", "jumble", "vortex", "ink
 class Letters(nn.Module):
     """Counts letters: a text encoder that needs no download."""
 
-    def __init__(self, unit: bool = False) -> None:
+    def __init__(self, unit=False):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(26, 32), nn.ReLU(), nn.Linear(32, 8))
         self.unit = unit
 
-    def tokenize(self, given: list[str], **_: Any) -> dict[str, Tensor]:
+    def tokenize(self, given, **_):
         counts = [[float(text.count(chr(97 + i))) for i in range(26)] for text in given]
         return {"input_ids": torch.tensor(counts)}
 
     preprocess = tokenize
 
-    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def forward(self, features):
         features["token_embeddings"] = features["input_ids"]  # as theirs do: into what is given
         z = self.net(features["input_ids"])
         features["sentence_embedding"] = functional.normalize(z, dim=1) if self.unit else z
         return features
 
 
-def network(seed: int = 0, unit: bool = False) -> Any:
+def network(seed=0, unit=False):
     torch.manual_seed(seed)
     return st.SentenceTransformer(modules=[Letters(unit)], device="cpu")
 
 
-def texts(rows: int = 96) -> dict[str, list[Any]]:
+def trained(inner, **options):
+    """A network and a loss of ours around it."""
+    model = network(unit=options.pop("unit", False))
+    return model, SentenceLoss(model, inner, **options)
+
+
+def texts(rows=96):
     generator = torch.Generator().manual_seed(0)
     tails = torch.randint(97, 123, (rows, 6), generator=generator)
     names = [f"{WORDS[i % 8]} {''.join(map(chr, tail))}" for i, tail in enumerate(tails.tolist())]
     return {"text": names, "label": [i % 8 for i in range(rows)]}
 
 
-def tuples(columns: int, rows: int = 96) -> dict[str, list[str]]:
+def tuples(columns, rows=96):
     names = ["anchor", "positive", "negative", "other"][:columns]
     every = texts(rows)["text"]
     return {
@@ -72,7 +70,7 @@ def tuples(columns: int, rows: int = 96) -> dict[str, list[str]]:
     }
 
 
-def fitted(folder: Path, model: Any, loss: Any, data: Any, **options: Any) -> Any:
+def fitted(folder, model, loss, data, **options):
     resume = options.pop("resume", None)
     callbacks = options.pop("callbacks", [loss])
     evaluation = options.pop("eval_dataset", None)
@@ -90,25 +88,24 @@ def fitted(folder: Path, model: Any, loss: Any, data: Any, **options: Any) -> An
     return trainer
 
 
-def their_loss(name: str, model: Any) -> Any:
+def their_loss(name, model):
     return getattr(importlib.import_module("sentence_transformers.losses"), name)(model)
 
 
-def watched(loss: SentenceLoss) -> tuple[Guard, Health]:
+def watched(loss):
     """The guard of a loss that was trained, and the health it last saw."""
     return loss.guard, loss.guard.monitor.health
 
 
-def most_rows_of_a_class(monitor: Any) -> int:
+def most_rows_of_a_class(monitor):
     _, labels = monitor.recent.rows()
     return int(max(torch.bincount(torch.as_tensor(labels))))
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 4])
 def test_labels_pairs_and_triplets_are_trained_and_watched(tmp_path, columns):
-    model = network()
+    model, loss = trained(TripletLoss(margin=0.5, miner=Miner("hard", "hard")))
     before = model[0].net[0].weight.detach().clone()
-    loss = SentenceLoss(model, TripletLoss(margin=0.5, miner=Miner("hard", "hard")))
     trainer = fitted(tmp_path, model, loss, texts() if columns == 1 else tuples(columns))
     assert not torch.equal(before, model[0].net[0].weight)
     guard, health = watched(loss)
@@ -119,8 +116,7 @@ def test_labels_pairs_and_triplets_are_trained_and_watched(tmp_path, columns):
 
 @pytest.mark.parametrize("columns", [2, 3])
 def test_training_is_as_with_sentence_transformers_own_loss(tmp_path, columns):
-    model, other = network(), network()
-    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
+    (model, loss), other = trained(MultipleNegativesRankingLoss()), network()
     fitted(tmp_path, model, loss, tuples(columns), learning_rate=1e-2)
     loss = their_loss("MultipleNegativesRankingLoss", other)
     fitted(tmp_path, other, loss, tuples(columns), learning_rate=1e-2, callbacks=[])
@@ -129,8 +125,7 @@ def test_training_is_as_with_sentence_transformers_own_loss(tmp_path, columns):
 
 
 def test_micro_batches_are_judged_together_and_pairs_stay_apart(tmp_path):
-    model = network()
-    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
+    model, loss = trained(MultipleNegativesRankingLoss())
     fitted(tmp_path, model, loss, tuples(2), gradient_accumulation_steps=2, max_steps=4)
     guard, health = watched(loss)
     assert (health.step, health.n) == (4, 96)
@@ -138,8 +133,7 @@ def test_micro_batches_are_judged_together_and_pairs_stay_apart(tmp_path):
 
 
 def test_evaluation_is_not_watched(tmp_path):
-    model = network()
-    loss = SentenceLoss(model, TripletLoss(margin=0.5), action="rescue")
+    model, loss = trained(TripletLoss(margin=0.5), action="rescue")
     data = datasets.Dataset.from_dict(texts())
     options = {"eval_dataset": data, "eval_strategy": "steps", "eval_steps": 2}
     trainer = fitted(tmp_path, model, loss, data, **options)
@@ -150,7 +144,7 @@ def test_evaluation_is_not_watched(tmp_path):
 HARD = {"learning_rate": 3e-2, "max_steps": 150, "per_device_train_batch_size": 48}
 
 
-def noise(rows: int = 480) -> dict[str, list[Any]]:
+def noise(rows=480):
     """Texts that say little of their labels: batch-hard shrinks these to a point."""
     generator = torch.Generator().manual_seed(1)
     tails = torch.randint(97, 123, (rows, 12), generator=generator).tolist()
@@ -164,9 +158,8 @@ def noise(rows: int = 480) -> dict[str, list[Any]]:
 def test_a_run_that_degenerates_is_warned_of_stopped_and_rescued(tmp_path, unit):
     ends = {}
     for action in ("warn", "stop", "rescue"):
-        model, events = network(unit=unit), list[Any]()
-        hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
-        loss = SentenceLoss(model, hard, action=action, on_event=events.append)
+        events, hard = [], TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+        model, loss = trained(hard, unit=unit, action=action, on_event=events.append)
         trainer = fitted(tmp_path / action, model, loss, noise(), **HARD)
         ends[action] = (watched(loss)[0], events, trainer.state.global_step)
     guard, events, steps = ends["warn"]
@@ -186,9 +179,8 @@ def test_a_run_that_degenerates_is_warned_of_stopped_and_rescued(tmp_path, unit)
 
 
 def test_a_rescue_s_rate_stays_under_the_schedule(tmp_path):
-    model, events = network(), list[Any]()
-    hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"), scale_free=False)
-    loss = SentenceLoss(model, _Breaks(hard), action="rescue", on_event=events.append)
+    events, hard = [], TripletLoss(margin=0.2, miner=Miner("hard", "hard"), scale_free=False)
+    model, loss = trained(_Breaks(hard), action="rescue", on_event=events.append)
     options = {"learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_steps": 9}
     trainer = fitted(tmp_path, model, loss, texts(), **options)
     assert [event.kind for event in events] == ["rescue"]
@@ -200,11 +192,11 @@ def test_a_rescue_s_rate_stays_under_the_schedule(tmp_path):
 class _Breaks(nn.Module):
     """A loss that is infinite once."""
 
-    def __init__(self, loss: nn.Module) -> None:
+    def __init__(self, loss):
         super().__init__()
         self.inner, self.calls = loss, 0
 
-    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, z, labels):
         self.calls += 1
         value: Tensor = self.inner(z, labels)
         return value * float("inf") if self.calls == 5 else value
@@ -213,7 +205,7 @@ class _Breaks(nn.Module):
 def test_a_resumed_run_goes_on_with_its_loss_monitor_and_guard(tmp_path):
     modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
 
-    def parts() -> tuple[Any, SentenceLoss]:
+    def parts():
         torch.manual_seed(0)
         bag = modules.BoW(vocab=sorted({word for text in WORDS for word in text.split()}))
         dense = modules.Dense(bag.get_embedding_dimension(), 8)
@@ -237,11 +229,10 @@ def test_a_resumed_run_goes_on_with_its_loss_monitor_and_guard(tmp_path):
 
 
 def test_embeddings_that_are_lost_do_not_stop_a_rescued_run(tmp_path):
-    model, events = network(), list[Any]()
-    loss = SentenceLoss(model, TripletLoss(margin=0.2), action="rescue", on_event=events.append)
-    calls = []
+    events, calls = [], []
+    model, loss = trained(TripletLoss(margin=0.2), action="rescue", on_event=events.append)
 
-    def spoil(module: nn.Module, given: Any) -> None:
+    def spoil(module, given):
         calls.append(0)
         if len(calls) == 4:
             with torch.no_grad():
@@ -254,8 +245,7 @@ def test_embeddings_that_are_lost_do_not_stop_a_rescued_run(tmp_path):
 
 
 def test_the_other_callback_works_with_it(tmp_path):
-    model = network()
-    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
+    model, loss = trained(MultipleNegativesRankingLoss())
     callback = CollapseCallback(loss=loss)
     fitted(tmp_path, model, loss, tuples(2), callbacks=[callback])
     assert loss.guard is None  # not among the callbacks: a loss and no more
@@ -277,28 +267,27 @@ def test_the_other_callback_works_with_their_losses(tmp_path, columns):
 
 
 def test_a_batch_costs_what_the_loss_of_its_rows_does():
-    model = network()
-    loss = SentenceLoss(model, MultipleNegativesRankingLoss())
+    model, loss = trained(MultipleNegativesRankingLoss())
     features = [model[0].tokenize(column) for column in tuples(3, 8).values()]
     rows = [model(dict(column))["sentence_embedding"] for column in features]
-    wanted = ColumnLoss(MultipleNegativesRankingLoss())(*join_columns(*rows))
+    wanted = ColumnLoss(MultipleNegativesRankingLoss())(*uc.losses.join_columns(*rows))
     torch.testing.assert_close(loss(features), wanted)
     assert "sentence_embedding" not in features[0]  # nothing is kept alive by the batch
 
 
 @pytest.mark.parametrize(("columns", "labels"), [(1, None), (2, torch.zeros(4))])
 def test_labels_beside_columns_and_their_lack_are_refused(columns, labels):
-    model = network()
+    model, loss = trained(TripletLoss())
     with refused("labels"):
-        SentenceLoss(model, TripletLoss())([model[0].tokenize(WORDS[:4])] * columns, labels)
+        loss([model[0].tokenize(WORDS[:4])] * columns, labels)
 
 
 def test_wrong_arguments_are_named(tmp_path):
-    model = network()
+    model, loss = trained(TripletLoss())
     several = datasets.DatasetDict({name: datasets.Dataset.from_dict(texts()) for name in "ab"})
     with refused("train_dataset"):
-        fitted(tmp_path, model, SentenceLoss(model, TripletLoss()), several)
+        fitted(tmp_path, model, loss, several)
     with refused("action"):
         SentenceLoss(model, TripletLoss(), action="save")
     with refused("loss"):
-        SentenceLoss(model, "triplet")  # type: ignore[arg-type]
+        SentenceLoss(model, "triplet")

@@ -12,24 +12,16 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.nn.functional import normalize
 
+import uncollapse as uc
 from oracles import distance_matrix
 from support.errors import refused
-from uncollapse.health import (
-    CollapseMonitor,
-    Guard,
-    Health,
-    Reference,
-    RunSettings,
-    Thresholds,
-    judge,
-    measure,
-)
+from uncollapse.health import CollapseMonitor, Health, Reference, Thresholds, judge, measure
 from uncollapse.health.figures import fine_neighbours, modes_kept, nearest_labels
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
 
 
-def cone(gap: float, *, n: int = 600, dim: int = 384, seed: int = 0) -> torch.Tensor:
+def cone(gap, *, n=600, dim=384, seed=0):
     """Unit rows whose mean cosine is 1 - gap."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(n, dim, generator=generator, dtype=torch.float64) / dim**0.5
@@ -37,11 +29,11 @@ def cone(gap: float, *, n: int = 600, dim: int = 384, seed: int = 0) -> torch.Te
     return normalize(direction * ((1 - gap) / gap) ** 0.5 + rows, dim=1).float()
 
 
-def noise(n: int, classes: int, seed: int = 0) -> torch.Tensor:
+def noise(n, classes, seed=0):
     return torch.randint(classes, (n,), generator=torch.Generator().manual_seed(seed + 99))
 
 
-def clusters(n: int, classes: int, dim: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
+def clusters(n, classes, dim=16):
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(n) % classes
     means = torch.randn(classes, dim, generator=generator)
@@ -113,7 +105,7 @@ def test_nearest_labels_are_exact_for_every_shuffling():
     ids = np.array([0, 0, 0, 1, 1, 2, 2])
     distance = distance_matrix(x)
 
-    def share(labels: np.ndarray) -> float:
+    def share(labels):
         total = 0.0
         for i in range(7):
             others = np.delete(np.arange(7), i)
@@ -223,7 +215,7 @@ def test_health_is_read_from_what_earlier_versions_wrote():
 @pytest.mark.parametrize("normalised", [False, True])
 def test_a_network_that_begins_as_a_cone_is_no_alarm(normalised):
     """Untrained networks often do, with labels that mean nothing yet."""
-    settings = RunSettings(normalize=normalised)
+    settings = uc.health.RunSettings(normalize=normalised)
     monitor = CollapseMonitor(settings=settings, every=2, patience=2)
     generator = torch.Generator().manual_seed(0)
     for step in range(12):
@@ -245,11 +237,11 @@ CONE_ALONE = Thresholds(shrink_ratio=0.02)  # so that cone is what is left to sa
 def guard_of(loss_fn, monitor, **options):
     model = torch.nn.Linear(4, 4)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    return Guard(model, optimiser, loss_fn, monitor, **options)
+    return uc.Guard(model, optimiser, loss_fn, monitor, **options)
 
 
 def test_a_guard_warns_of_a_cone_once_and_does_not_roll_back():
-    settings = RunSettings(normalize=True)
+    settings = uc.health.RunSettings(normalize=True)
     monitor = CollapseMonitor(settings=settings, thresholds=CONE_ALONE, every=2, patience=2)
     guard = guard_of(lambda z, labels: z.square().sum(), monitor)
     z, labels = clusters(64, 8)
@@ -302,7 +294,7 @@ LABELS = np.repeat(np.arange(CLASSES), MODES * EACH)
 FINE = np.tile(np.repeat(np.arange(MODES), EACH), CLASSES)
 
 
-def _state(apart: float, seed: int = 0, of: int = 0) -> np.ndarray:
+def _state(apart, seed=0, of=0):
     """Classes ten apart, their modes `apart`; `of` chooses where classes and modes are."""
     places, rng = np.random.default_rng(of), np.random.default_rng(seed)
     classes = 10 * places.normal(size=(CLASSES, DIM))

@@ -2,8 +2,6 @@
 `Definition` that the test file of each registered loss gives of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -16,25 +14,25 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from uncollapse.losses import IdentityLoss, Loss, TrimmedLoss, TupleLoss
+from uncollapse.losses import IdentityLoss, TrimmedLoss
 from uncollapse.losses.registry import LOSSES, make_loss
 from uncollapse.mining import Miner
 
 Batch = tuple[Tensor, Tensor]
 
 
-def distances(y: Tensor) -> Tensor:
+def distances(y):
     """All distances by direct differences, with subgradient 0 at 0."""
     square = (y[:, None] - y[None]).square().sum(-1)
     return torch.where(square > 0, square, torch.ones_like(square)).sqrt() * (square > 0)
 
 
-def unit(x: Tensor) -> Tensor:
+def unit(x):
     norm = x.square().sum(-1, keepdim=True)
     return x / torch.where(norm > 0, norm, torch.ones_like(norm)).sqrt()
 
 
-def mean(values: Sequence[Tensor], like: Tensor) -> Tensor:
+def mean(values, like):
     return torch.stack(list(values)).mean() if values else like.sum() * 0
 
 
@@ -53,21 +51,21 @@ class Given:
     parameter: Tensor | None = None
 
     @cached_property
-    def distance(self) -> Tensor:
+    def distance(self):
         return distances(self.rows)
 
     @cached_property
-    def cosine(self) -> Tensor:
+    def cosine(self):
         return 1 - self.distance.square() / 2
 
     @cached_property
-    def triplets(self) -> list[tuple[int, int, int]]:
+    def triplets(self):
         if self.tuples is not None:
             return list(zip(*(index.tolist() for index in self.tuples), strict=True))
         return [(a, p, n) for a, (own, other) in enumerate(self.sets) for p in own for n in other]
 
     @property
-    def pairs(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    def pairs(self):
         """Positive and negative pairs: each once, or once for each triplet that was named."""
         if self.tuples is not None:
             return [(a, p) for a, p, _ in self.triplets], [(a, n) for a, _, n in self.triplets]
@@ -77,7 +75,7 @@ class Given:
         ]
 
     @cached_property
-    def sets(self) -> list[tuple[list[int], list[int]]]:
+    def sets(self):
         """Positives and negatives of each anchor."""
         rows, y = range(len(self.labels)), self.labels
         if self.tuples is not None:
@@ -108,13 +106,13 @@ class Definition:
     collapsed: Sequence[tuple[Mapping[str, Any], float]] = ()
 
 
-def definition(kind: type[TupleLoss]) -> Definition | None:
+def definition(kind):
     """That of a registered loss: in `DEFINITIONS` of the test file named after its module."""
     name = f"losses.test_{kind.__module__.rpartition('.')[2]}"
     return import_module(name).DEFINITIONS.get(kind) if find_spec(name) else None
 
 
-def oracle(loss: Callable[[Tensor], Tensor], x: Tensor) -> tuple[float, Tensor]:
+def oracle(loss, x):
     """Value and gradient in float64."""
     wide = x.detach().double().requires_grad_()
     value = loss(wide)
@@ -124,7 +122,7 @@ def oracle(loss: Callable[[Tensor], Tensor], x: Tensor) -> tuple[float, Tensor]:
     return value.item(), torch.zeros_like(wide) if gradient is None else gradient
 
 
-def measured(loss: Callable[[Tensor], Tensor], x: Tensor) -> tuple[float, Tensor]:
+def measured(loss, x):
     """Value and gradient of the product's loss; its gradient has the input's dtype."""
     leaf = x.detach().clone().requires_grad_()
     value = loss(leaf)
@@ -134,12 +132,7 @@ def measured(loss: Callable[[Tensor], Tensor], x: Tensor) -> tuple[float, Tensor
     return value.item(), leaf.grad.double()
 
 
-def assert_same(
-    ours: Callable[[Tensor], Tensor],
-    theirs: Callable[[Tensor], Tensor],
-    x: Tensor,
-    tolerance: float = 1e-5,
-) -> None:
+def assert_same(ours, theirs, x, tolerance=1e-5):
     value, gradient = measured(ours, x)
     true_value, true_gradient = oracle(theirs, x)
     scale = max(float(true_gradient.norm()), 1e-3)
@@ -147,7 +140,7 @@ def assert_same(
     assert float((gradient - true_gradient).norm()) <= tolerance * scale
 
 
-def assert_right_in_float32(loss: Callable[..., Tensor], x: Tensor, labels: Any) -> None:
+def assert_right_in_float32(loss, x, labels):
     """The gradient by float32 rows is that by the same rows in float64."""
     gradient = measured(lambda z: loss(z, labels), x)[1]
     truth = measured(lambda z: loss(z, labels), x.double())[1]
@@ -155,7 +148,7 @@ def assert_right_in_float32(loss: Callable[..., Tensor], x: Tensor, labels: Any)
 
 
 @st.composite
-def batches(draw: st.DrawFn, grid: bool = False) -> Batch:
+def batches(draw, grid=False):
     """Float64 rows with labels: duplicates, singletons, one class, tight, far from the origin.
 
     `grid` puts them on whole numbers, so that distances tie exactly.
@@ -197,16 +190,14 @@ def clouds(n=200, k=4, dim=16, seed=0, dtype=torch.float32):
     return (x + torch.randn(n, dim, generator=g, dtype=torch.float64)[labels]).to(dtype), labels
 
 
-def makers(
-    num_classes: int = 4, dim: int = 6, *, gentle: bool = False
-) -> dict[str, Callable[..., TupleLoss]]:
+def makers(num_classes=4, dim=6, *, gentle=False):
     """What makes each loss of the registry, from settings, by its name in a config.
 
     With `gentle`, at settings where differences tell its derivatives.
     """
 
-    def maker(kind: type[TupleLoss]) -> Callable[..., TupleLoss]:
-        def make(miner: Miner | None = None, **settings: Any) -> TupleLoss:
+    def maker(kind):
+        def make(miner=None, **settings):
             own = {**(kind.info.gentle if gentle else {}), **settings}
             sizes = {"num_classes": num_classes, "dim": dim}
             seeded = torch.Generator().manual_seed(0)
@@ -242,14 +233,12 @@ FORMS: dict[str, list[dict[str, Any]]] = {  # of the registered losses, beside t
 }
 
 
-def every_loss(
-    num_classes: int = 4, dim: int = 6, *, gentle: bool = False
-) -> dict[str, Callable[..., Loss]]:
+def every_loss(num_classes=4, dim=6, *, gentle=False):
     """What makes each registered loss, their further forms, and wrappers: from a miner or None."""
     make = makers(num_classes, dim, gentle=gentle)
     triplet, contrastive = make["triplet"], make["contrastive"]
 
-    def classified(miner: Miner | None = None, **settings: Any) -> Loss:
+    def classified(miner=None, **settings):
         seeded = torch.Generator().manual_seed(0)
         sizes = {"num_classes": num_classes, "dim": dim, "generator": seeded}
         return IdentityLoss(triplet(miner), **sizes, **settings)

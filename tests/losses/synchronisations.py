@@ -1,9 +1,6 @@
 """What makes the host wait for a device: reads of values, and shapes that depend on them."""
 
-from __future__ import annotations
-
 import traceback
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -27,10 +24,10 @@ _SHAPES = (
 class Synchronisations(TorchDispatchMode):
     """Counts `reads` of values by the host, and `shapes` that it must wait to know."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.reads: list[str] = []
-        self.shapes: list[str] = []
+        self.reads = []
+        self.shapes = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = str(func).removesuffix(".default")
@@ -42,7 +39,7 @@ class Synchronisations(TorchDispatchMode):
 
 
 @contextmanager
-def device_step() -> Iterator[Synchronisations]:
+def device_step():
     """Everything inside takes the path of a device, may not ask for NumPy, and is counted.
 
     `tolist` reads as many numbers as it gives and waits once: it counts as one.
@@ -50,10 +47,10 @@ def device_step() -> Iterator[Synchronisations]:
     seen = Synchronisations()
     listed = Tensor.tolist
 
-    def refuse(self: Tensor, *args: object, **kwargs: object) -> None:
+    def refuse(self, *args, **kwargs):
         raise AssertionError(f"a device's tensor has no NumPy view: {_place()}")
 
-    def tolist(self: Tensor) -> object:
+    def tolist(self):
         before = len(seen.reads)
         result = listed(self)
         seen.reads[before:] = [_place()]
@@ -67,13 +64,13 @@ def device_step() -> Iterator[Synchronisations]:
             yield seen
 
 
-def _indexes_by_mask(name: str, args: tuple[object, ...]) -> bool:
+def _indexes_by_mask(name, args):
     if not name.startswith(("aten.index", "aten._index_put_impl")) or len(args) < 2:
         return False
     given = args[1] if isinstance(args[1], list | tuple) else []
     return any(isinstance(i, Tensor) and i.dtype == torch.bool for i in given)
 
 
-def _place() -> str:
+def _place():
     ours = [f for f in traceback.extract_stack() if "/src/uncollapse/" in f.filename]
     return f"{ours[-1].filename.split('/src/uncollapse/')[1]}:{ours[-1].lineno}" if ours else "?"

@@ -47,8 +47,3 @@ def test_its_second_derivative_is_that_of_fixed_weights():
         (first,) = torch.autograd.grad(loss(z, labels), z, create_graph=True)
         seconds.append(torch.autograd.grad(first.square().sum(), z)[0])
     torch.testing.assert_close(*seconds, rtol=1e-8, atol=1e-10)
-
-
-def test_anchors_without_a_pair_of_either_kind_are_left_out():
-    x, labels = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 0, 1, 1, 2]
-    assert CircleLoss().elements(x, labels).anchor.tolist() == [0, 1, 2, 3]

@@ -6,18 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+import uncollapse as uc
 from losses.loss_oracles import makers
 from support.errors import refused
 from uncollapse.health import CollapseMonitor, drift, mode_drift, probe
 from uncollapse.health.drifts import predict_scale
-from uncollapse.losses import (
-    ColumnLoss,
-    MultipleNegativesRankingLoss,
-    NTXentLoss,
-    TrimmedLoss,
-    TripletLoss,
-    join_columns,
-)
+from uncollapse.losses import ColumnLoss, MultipleNegativesRankingLoss, TripletLoss, join_columns
 from uncollapse.losses.columns import split_columns
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining import Miner
@@ -27,7 +21,7 @@ LOSSES = [
     TripletLoss(margin=0.5, miner=Miner("hard", "hard")),
     TripletLoss(margin=0.5, scale_free=True),
     TripletLoss(margin=0.5, distance="cosine", miner=Miner("all", "semihard")),
-    TrimmedLoss(TripletLoss(margin=5.0, miner=Miner("all", "all")), fraction=0.5),
+    uc.losses.TrimmedLoss(TripletLoss(margin=5.0, miner=Miner("all", "all")), fraction=0.5),
     MultipleNegativesRankingLoss(symmetric=True),
 ]
 
@@ -87,7 +81,7 @@ def test_batches_count_on_so_that_no_pair_joins_another():
 def test_elements_name_the_rows_of_all_columns():
     rows, labels = join_columns(*columns(2, n=3), first=4)
     for order, anchors in (([1, 0, 2, 5, 4, 3], [0, 1, 2]), ([3, 0, 1, 4], [0, 2])):
-        elements = ColumnLoss(NTXentLoss()).elements(rows[order], labels[order])
+        elements = ColumnLoss(uc.NTXentLoss()).elements(rows[order], labels[order])
         assert elements.anchor.tolist() == anchors
 
 
@@ -122,7 +116,7 @@ def test_columns_of_different_shapes_and_rows_without_a_pair_are_refused():
         with refused("columns"):
             join_columns(torch.ones(3, 2), torch.ones(shape))
     with refused("labels"):
-        ColumnLoss(NTXentLoss())(torch.eye(3), [0, 1, 2])
+        ColumnLoss(uc.NTXentLoss())(torch.eye(3), [0, 1, 2])
 
 
 def test_one_pair_and_copies_are_no_error():

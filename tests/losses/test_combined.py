@@ -9,23 +9,13 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+import uncollapse as uc
 from losses.loss_oracles import MINERS, assert_same, batches, makers, measured
 from support.errors import refused
 from uncollapse.geometry import diameter
 from uncollapse.health import CollapseMonitor, Guard, drift, mode_drift
 from uncollapse.health.strategy import strategy_of
-from uncollapse.losses import (
-    ContrastiveLoss,
-    IdentityLoss,
-    MarginLoss,
-    MultipleLosses,
-    MultiSimilarityLoss,
-    ProxyNCALoss,
-    SIGRegLoss,
-    SupConLoss,
-    TrimmedLoss,
-    TripletLoss,
-)
+from uncollapse.losses import IdentityLoss, MarginLoss, MultipleLosses, TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
@@ -45,7 +35,7 @@ def batch_hard():
 
 
 def parts():
-    return [batch_hard(), MultiSimilarityLoss(), ProxyNCALoss(num_classes=4, dim=5).double()]
+    return [batch_hard(), uc.MultiSimilarityLoss(), uc.ProxyNCALoss(num_classes=4, dim=5).double()]
 
 
 def test_values_gradients_and_drifts_are_those_of_the_weighted_sum():
@@ -77,8 +67,8 @@ def test_settings_and_parameters_are_the_first_s_and_everybody_s():
 @pytest.mark.parametrize(
     ("other", "weight"),
     [
-        (MultiSimilarityLoss(), 1e-3),
-        (SIGRegLoss(slices=16, generator=torch.Generator().manual_seed(0)), 1e-6),
+        (uc.MultiSimilarityLoss(), 1e-3),
+        (uc.losses.SIGRegLoss(slices=16, generator=torch.Generator().manual_seed(0)), 1e-6),
     ],
 )
 def test_a_guard_rescues_a_sum_by_changing_its_first_loss(other, weight):
@@ -157,7 +147,7 @@ def test_trimming_on_all_keeps_the_smallest_losses(loss):
     assert trimmed.item() == pytest.approx(expected.item(), rel=1e-9)
 
 
-@pytest.mark.parametrize("loss", [ContrastiveLoss(margin=2.0), MarginLoss()])
+@pytest.mark.parametrize("loss", [uc.ContrastiveLoss(margin=2.0), MarginLoss()])
 def test_trimming_positives_keeps_every_negative_pair(loss):
     x, labels = rows(), LABELS
     elements = loss.elements(x, labels)
@@ -215,7 +205,7 @@ def by_definition(rows, labels, classifier, smoothing, neck):
     st.sampled_from([0.0, 0.5, 2.0]),
     st.sampled_from([0.0, 0.1, 1.0]),
     st.sampled_from(["none", "batch-norm"]),
-    st.sampled_from([TripletLoss(margin=0.5), ContrastiveLoss(), SupConLoss()]),
+    st.sampled_from([TripletLoss(margin=0.5), uc.ContrastiveLoss(), uc.SupConLoss()]),
 )
 def test_value_and_gradients_are_the_inner_losses_and_the_definitions(
     batch, miner, weight, smoothing, neck, inner
@@ -252,15 +242,14 @@ def test_tuples_and_references_are_the_inner_losses_alone():
 
 
 def test_a_classifier_is_seeded_and_its_rows_have_length_about_1():
-    again = identity()
-    assert torch.equal(identity().classifier, again.classifier)
+    assert torch.equal(identity().classifier, identity().classifier)
     wide = IdentityLoss(TripletLoss(), num_classes=100, dim=100)
     assert float(wide.classifier.detach().norm(dim=1).mean()) == pytest.approx(1.0, rel=0.05)
 
 
 def test_names_are_numbered_and_saved_and_shared_with_the_inner_loss():
     names = [f"person {label}" for label in LABELS.tolist()]
-    for inner in (TripletLoss(), ProxyNCALoss(num_classes=4, dim=5)):
+    for inner in (TripletLoss(), uc.ProxyNCALoss(num_classes=4, dim=5)):
         loss = identity(inner)
         value = loss(rows(), names)
         assert torch.equal(value, loss(rows(), LABELS))

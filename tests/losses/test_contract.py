@@ -1,7 +1,5 @@
 """The contract of every loss: arguments, settings, copies, dtypes, compilation."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from inspect import getattr_static

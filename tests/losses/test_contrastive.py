@@ -17,11 +17,7 @@ def contrastive(given, margin, pos_margin, normalize, reduction):
 DEFINITIONS = {
     ContrastiveLoss: Definition(
         contrastive,
-        drawn={
-            "margin": [1.3],
-            "pos_margin": [0.0, 0.4],
-            "normalize": [False, True],
-        },
+        drawn={"margin": [1.3], "pos_margin": [0.0, 0.4], "normalize": [False, True]},
         forms=[{"reduction": word} for word in ("mean", "nonzero", "pairs")],
         refused={"margin": -1.0, "pos_margin": -1e-9},
         collapsed=[({"margin": 0.5}, 0.5)],

@@ -11,27 +11,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from losses.loss_oracles import (
-    MINERS,
-    Given,
-    assert_right_in_float32,
-    assert_same,
-    batches,
-    definition,
-    every_loss,
-    makers,
-    measured,
-    unit,
-)
+from losses import loss_oracles
+from losses.loss_oracles import MINERS, Given, assert_same, batches, every_loss, measured, unit
 from support.errors import refused
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.losses.registry import LOSSES, always_normalizes, loss_settings, make_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::uncollapse.mining.NoTripletsWarning")
 
-DEFINED = {kind: definition(kind) for kind in LOSSES.values()}
+DEFINED = {kind: loss_oracles.definition(kind) for kind in LOSSES.values()}
 EVERY = pytest.mark.parametrize("kind", LOSSES.values(), ids=LOSSES)
-MAKE = makers()
+MAKE = loss_oracles.makers()
 MADE = {name: make() for name, make in every_loss().items()}
 
 
@@ -128,11 +118,11 @@ def test_every_float32_gradient_is_right_near_collapse(name, noise):
     loss = MADE[name]
     g = torch.Generator().manual_seed(0)
     x, labels = 1.0 + noise * torch.randn(24, 6, generator=g), torch.arange(24) // 6
-    assert_right_in_float32(loss, x, labels)
+    loss_oracles.assert_right_in_float32(loss, x, labels)
     if isinstance(loss, ProxyLoss) and "sub_centers" not in name:  # which of two is a toss-up
         loss = every_loss()[name]()  # and where the proxies nearly coincide with the rows
         loss.proxies.data = 1.0 + noise * torch.randn(loss.proxies.shape, generator=g)
-        assert_right_in_float32(loss, x, labels)
+        loss_oracles.assert_right_in_float32(loss, x, labels)
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -161,3 +151,9 @@ def test_every_loss_is_finite_on_one_class_and_on_singletons(name, labels):
     value, gradient = measured(lambda z: MADE[name](z, labels), x)
     assert math.isfinite(value)
     assert bool(torch.isfinite(gradient).all())
+
+
+@pytest.mark.parametrize("name", ["circle", "smooth-ap", "spread"])
+def test_anchors_without_a_positive_are_left_out(name):
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    assert MADE[name].elements(x, [0, 0, 1, 1, 2]).anchor.tolist() == [0, 1, 2, 3]

@@ -23,11 +23,7 @@ def margin_loss(given, beta_per, normalize, nu, reduction):
 DEFINITIONS = {
     MarginLoss: Definition(
         margin_loss,
-        drawn={
-            "normalize": [False, True],
-            "nu": [0.0, 0.1],
-            "reduction": ["nonzero", "mean"],
-        },
+        drawn={"normalize": [False, True], "nu": [0.0, 0.1], "reduction": ["nonzero", "mean"]},
         forms=[{"beta_per": word} for word in ("global", "class", "sample")],
         refused={"margin": -1.0, "beta": float("inf"), "nu": -1},
         collapsed=[({}, 1.4)],

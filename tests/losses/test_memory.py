@@ -6,20 +6,12 @@ import pytest
 import torch
 from pytorch_metric_learning import losses, miners
 
+import uncollapse as uc
 from losses.loss_oracles import makers
 from peers.pml_page import LINES, lines, run, same, step
 from support.errors import refused
 from uncollapse.health import drift, mode_drift
-from uncollapse.losses import (
-    ContrastiveLoss,
-    CrossBatchMemory,
-    IdentityLoss,
-    MultipleLosses,
-    NPairLoss,
-    ProxyNCALoss,
-    TrimmedLoss,
-    TripletLoss,
-)
+from uncollapse.losses import ContrastiveLoss, CrossBatchMemory, TrimmedLoss, TripletLoss
 from uncollapse.losses.memory import memories, reading, remembers
 from uncollapse.losses.registry import LOSSES
 from uncollapse.mining import Miner
@@ -263,8 +255,7 @@ def test_a_state_of_any_length_is_loaded_and_goes_on_the_same():
     again.load_state_dict(copy.deepcopy(whole.state_dict()))
     for z, labels in rest:
         assert torch.equal(whole(z, labels), again(z, labels))
-    fresh = made()
-    whole.load_state_dict(fresh.state_dict())
+    whole.load_state_dict(made().state_dict())
     assert len(whole.memory) == 0
 
 
@@ -272,8 +263,8 @@ def test_wrappers_nest():
     inner = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     memory = CrossBatchMemory(TrimmedLoss(inner, fraction=0.5), 40)
     assert memory.miner is inner.miner
-    outer = IdentityLoss(memory, num_classes=5, dim=8)
-    both = MultipleLosses([memory, ContrastiveLoss()])
+    outer = uc.IdentityLoss(memory, num_classes=5, dim=8)
+    both = uc.losses.MultipleLosses([memory, ContrastiveLoss()])
     for loss in (memory, outer, both):
         memory.reset()
         for z, labels in batches(2):
@@ -298,9 +289,9 @@ def test_one_class_and_singletons_cost_nothing_and_coinciding_rows_the_margin():
         ("size", lambda m, z, y: CrossBatchMemory(m.inner, 0)),
         ("after", lambda m, z, y: CrossBatchMemory(m.inner, 8, after=-1)),
         ("references", lambda m, z, y: CrossBatchMemory(m.inner, 8, references="old")),
-        ("loss", lambda m, z, y: CrossBatchMemory(NPairLoss(), 8)),
+        ("loss", lambda m, z, y: CrossBatchMemory(uc.losses.NPairLoss(), 8)),
         ("loss", lambda m, z, y: CrossBatchMemory(m, 8)),
-        ("loss", lambda m, z, y: CrossBatchMemory(ProxyNCALoss(num_classes=2, dim=2), 8)),
+        ("loss", lambda m, z, y: CrossBatchMemory(uc.ProxyNCALoss(num_classes=2, dim=2), 8)),
         ("loss", lambda m, z, y: CrossBatchMemory("triplet", 8)),
         ("loss", lambda m, z, y: TrimmedLoss(m, fraction=0.5)),  # trimming belongs inside
         ("labels", lambda m, z, y: m(z)),

@@ -25,10 +25,7 @@ DEFINITIONS = {
         refused={"alpha": 0, "beta": 0, "base": math.inf},
         collapsed=[
             ({}, math.log(3) / 2 + math.log(10) / 50),
-            (
-                {"miner": Miner("easy", "multi_similarity")},
-                math.log(2) / 2 + math.log(10) / 50,
-            ),
+            ({"miner": Miner("easy", "multi_similarity")}, math.log(2) / 2 + math.log(10) / 50),
         ],
     )
 }

@@ -9,16 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+import uncollapse as uc
 from losses.loss_oracles import Definition, mean, measured
 from uncollapse._base.extras import without_kernels
 from uncollapse.distances.frame import device_path
-from uncollapse.losses import (
-    ColumnLoss,
-    MultipleNegativesRankingLoss,
-    NTXentLoss,
-    SupConLoss,
-    join_columns,
-)
+from uncollapse.losses import ColumnLoss, MultipleNegativesRankingLoss, NTXentLoss, join_columns
 from uncollapse.losses import nt_xent as module
 
 
@@ -44,7 +39,7 @@ DEFINITIONS = {
 
 # ---- in one go: `SupConLoss` and `NTXentLoss` of all pairs, against the listed formula
 
-KINDS = pytest.mark.parametrize("kind", [SupConLoss, NTXentLoss])
+KINDS = pytest.mark.parametrize("kind", [uc.SupConLoss, NTXentLoss])
 
 
 def batch(n=300, classes=40, dim=24, seed=0):

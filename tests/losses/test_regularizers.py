@@ -8,20 +8,13 @@ import pytest
 import torch
 from hypothesis import given
 
+import uncollapse as uc
 from losses.loss_oracles import assert_same, batches, clouds, measured, unit
 from losses.synchronisations import device_step
 from support.errors import refused
 from uncollapse.health import drift
 from uncollapse.health.strategy import left_alone, strategy_of
-from uncollapse.losses import (
-    CodingRateLoss,
-    IdentityLoss,
-    MultipleLosses,
-    SIGRegLoss,
-    TrimmedLoss,
-    TripletLoss,
-    VarianceCovarianceLoss,
-)
+from uncollapse.losses import CodingRateLoss, MultipleLosses, SIGRegLoss, VarianceCovarianceLoss
 from uncollapse.losses.regularizers import Regularizer, epps_pulley
 from uncollapse.mining import Miner
 
@@ -40,7 +33,7 @@ def rows(seed=0, dtype=torch.float32):
 
 
 def beside(make):
-    hard = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+    hard = uc.TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     return MultipleLosses([hard, make()], weights=[1.0, 0.1])
 
 
@@ -64,7 +57,7 @@ def test_labels_tuples_references_and_sample_ids_change_nothing(make):
 def test_there_are_no_tuples_and_so_nothing_to_trim(make):
     assert not hasattr(make(), "elements")
     with refused("loss"):
-        TrimmedLoss(make(), fraction=0.5)
+        uc.losses.TrimmedLoss(make(), fraction=0.5)
 
 
 @EVERY
@@ -103,7 +96,7 @@ def test_beside_a_loss_its_drift_adds_and_settings_are_those_of_the_loss(make):
     alone = [drift(part, rows(), LABELS).value for part in (loss.inner, make())]
     assert drift(loss, rows(), LABELS).value == pytest.approx(alone[0] + 0.1 * alone[1], rel=1e-5)
     assert strategy_of(loss) == strategy_of(loss.inner)
-    classified = MultipleLosses([IdentityLoss(loss.inner, num_classes=6, dim=6), make()])
+    classified = MultipleLosses([uc.IdentityLoss(loss.inner, num_classes=6, dim=6), make()])
     assert classified(rows(), LABELS).requires_grad
 
 

@@ -1,7 +1,5 @@
 """The gradient of a gradient is that of the formula, in every loss, mined or not."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.autograd import gradgradcheck

@@ -2,16 +2,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from losses.loss_oracles import (
-    Definition,
-    Given,
-    assert_same,
-    batches,
-    clouds,
-    mean,
-    measured,
-    unit,
-)
+from losses import loss_oracles
+from losses.loss_oracles import Definition, Given, assert_same, batches, clouds, measured, unit
 from peers.pml_page import pml_batch
 from uncollapse.losses import SmoothAPLoss, smooth_ap
 
@@ -32,7 +24,7 @@ def one_minus_ap(given, temperature=0.01):
         for q, (own, other) in enumerate(given.sets)
         if own
     ]
-    return mean(each, given.rows)
+    return loss_oracles.mean(each, given.rows)
 
 
 DEFINITIONS = {
@@ -68,9 +60,8 @@ def test_pml_takes_the_number_of_classes_for_their_size_where_ours_is_the_defini
     assert (abs(float(ours - theirs)) > 0.01) is (n != k * k)
 
 
-def test_anchors_without_a_positive_are_left_out_and_without_a_negative_cost_nothing():
+def test_anchors_without_a_positive_or_without_a_negative_cost_nothing():
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
-    assert SmoothAPLoss().elements(x, [0, 0, 1, 1, 2]).anchor.tolist() == [0, 1, 2, 3]
     assert float(SmoothAPLoss()(x, [0, 0, 0, 0, 0])) == 0
     assert float(SmoothAPLoss()(x, [0, 1, 2, 3, 4])) == 0
 

@@ -1,7 +1,5 @@
 """On a device a step, forward and backward, makes the host wait for values at most once."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from functools import partial
 

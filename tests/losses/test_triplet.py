@@ -7,17 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from losses.loss_oracles import (
-    Definition,
-    Given,
-    assert_same,
-    batches,
-    clouds,
-    distances,
-    measured,
-    oracle,
-    unit,
-)
+from losses import loss_oracles
+from losses.loss_oracles import Definition, Given, assert_same, clouds, distances, measured, unit
 from support.errors import refused
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import without_kernels
@@ -102,7 +93,7 @@ def test_swapped_negatives_are_those_of_the_definition(miner, scale_free):
     )
 
 
-@given(batches(), st.booleans(), st.booleans(), st.booleans())
+@given(loss_oracles.batches(), st.booleans(), st.booleans(), st.booleans())
 def test_the_largest_loss_is_that_of_the_definition(batch, soft, scale_free, normalize):
     x, labels = batch
     options = {"margin": 0.3, "soft": soft, "scale_free": scale_free, "reduction": "max"}
@@ -133,11 +124,8 @@ def near_a_point(noise):
 def tight_classes():
     g = torch.Generator().manual_seed(2)
     labels = torch.arange(24) // 4
-    return (
-        1e-6 * torch.randn(24, 32, generator=g) + torch.randn(6, 32, generator=g)[labels],
-        labels,
-        20.0,
-    )
+    x = 1e-6 * torch.randn(24, 32, generator=g) + torch.randn(6, 32, generator=g)[labels]
+    return x, labels, 20.0
 
 
 @MINED
@@ -158,7 +146,7 @@ def test_float32_gradient_is_right_near_collapse(miner, normalize, batch):
 
     loss = TripletLoss(margin=margin, miner=miner, normalize=normalize)
     value, gradient = measured(lambda z: loss(z, labels), x)
-    true_value, true_gradient = oracle(truth, x)
+    true_value, true_gradient = loss_oracles.oracle(truth, x)
     assert value == pytest.approx(true_value, rel=1e-5)
     assert float((gradient - true_gradient).norm()) <= 1e-5 * float(true_gradient.norm())
 

@@ -1,7 +1,5 @@
 """What a filter of false negatives promises: settings, copies, pools, losses, runs."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 

@@ -1,7 +1,5 @@
 """What a miner promises beyond the choice: randomness, pools, warnings, dtypes, devices, sizes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 
@@ -24,9 +22,7 @@ EVERY = list(itertools.product(POSITIVES, NEGATIVES))
 
 
 def points(n=60, dim=8, classes=6, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    y = torch.arange(n) % classes
-    return torch.randn(n, dim, generator=g), y
+    return torch.randn(n, dim, generator=generator(seed)), torch.arange(n) % classes
 
 
 def generator(seed=0):
@@ -323,10 +319,8 @@ def test_large_batches_near_collapse_are_chosen_as_in_float64(classes, kind, dim
 @given(seed=st.integers(0, 999), scale=st.sampled_from([1e-6, 1.0]))
 def test_the_hardest_triplet_has_the_hard_mined_loss(seed, scale):
     g = generator(seed)
-    x, y = (
-        scale * torch.randn(12, 3, generator=g).double() + 5,
-        torch.randint(0, 4, (12,), generator=g),
-    )
+    x = scale * torch.randn(12, 3, generator=g).double() + 5
+    y = torch.randint(0, 4, (12,), generator=g)
     if len(y.unique()) < 2:
         return
     a, p, n = hardest_triplet(x.requires_grad_(), y)

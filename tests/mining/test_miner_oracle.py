@@ -1,7 +1,5 @@
 """Every positives × negatives pair against float64 loops written from the papers."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import contextmanager
 from itertools import product

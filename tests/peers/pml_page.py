@@ -1,16 +1,12 @@
 """The tables of docs/from-pml.md, ours beside PML's, and one tester for what should be equal."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from pytorch_metric_learning import distances, losses, miners, samplers
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-from torch import Tensor, nn
+from torch import nn
 
 import uncollapse as uc
 from docs.pages import ROOT
@@ -21,7 +17,7 @@ LINES = re.findall(r"^\| `(.+?)` \| `(.+?)` \| ?(.*?) ?\|$", PAGE, re.MULTILINE)
 C, DIM = 8, 6
 
 
-def pml_batch(n: int = 32, seed: int = 1, spread: float = 1.0) -> tuple[Tensor, Tensor]:
+def pml_batch(n=32, seed=1, spread=1.0):
     """Classes of four that overlap, in order; float64."""
     g = torch.Generator().manual_seed(seed)
     labels = torch.arange(n) // 4
@@ -29,7 +25,7 @@ def pml_batch(n: int = 32, seed: int = 1, spread: float = 1.0) -> tuple[Tensor, 
     return x.double(), labels
 
 
-def run(code: str) -> Any:
+def run(code):
     """The object a cell of the table makes."""
     names = {"losses": losses, "miners": miners, "distances": distances, "samplers": samplers}
     names |= {
@@ -43,7 +39,7 @@ def run(code: str) -> Any:
     return eval(code, names)
 
 
-def lines(prefix: str, *without: str) -> list[Any]:
+def lines(prefix, *without):
     """Both cells of the lines that start so, but for those with one of some words in them."""
     return [
         pytest.param(theirs, ours, id=theirs)
@@ -52,13 +48,13 @@ def lines(prefix: str, *without: str) -> list[Any]:
     ]
 
 
-def line(start: str) -> tuple[Any, Any]:
+def line(start):
     """What both cells of the one line that starts so make."""
     ((theirs, ours, _),) = [cells for cells in LINES if cells[0].startswith(start)]
     return run(theirs), run(ours)
 
 
-def give_proxies(ours: ProxyLoss, theirs: nn.Module) -> str:
+def give_proxies(ours, theirs):
     """The same learned class vectors, in PML's name and shape for them; its name."""
     flat = ours.proxies.detach().flatten(0, 1).double()
     (name,) = {"proxies", "W", "fc"} & dict(theirs.named_parameters()).keys()
@@ -66,9 +62,7 @@ def give_proxies(ours: ProxyLoss, theirs: nn.Module) -> str:
     return name
 
 
-def step(
-    loss: Callable[..., Tensor], x: Tensor, *args: Any, **kwargs: Any
-) -> tuple[Tensor, Tensor]:
+def step(loss, x, *args, **kwargs):
     """Value and gradient by the first argument."""
     leaf = x.detach().clone().requires_grad_()
     value = loss(leaf, *args, **kwargs)
@@ -77,18 +71,14 @@ def step(
     return value.detach(), leaf.grad
 
 
-def same(
-    ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor], tolerance: float = 1e-6
-) -> None:
+def same(ours, theirs, tolerance=1e-6):
     """Values and gradients agree."""
     for a, b in zip(ours, theirs, strict=True):
         atol = 0.1 * tolerance * float(b.abs().max())
         torch.testing.assert_close(a.to(b), b, rtol=tolerance, atol=atol)
 
 
-def assert_is_pml_s(
-    ours: nn.Module, theirs: nn.Module, tuples: Any = None, **references: Tensor
-) -> None:
+def assert_is_pml_s(ours, theirs, tuples=None, **references):
     """Same value, same gradient of the embeddings and of what is learned, if there is something."""
     x, labels = pml_batch()
     proxies = give_proxies(ours, theirs) if isinstance(ours, ProxyLoss) else None

@@ -1,7 +1,5 @@
 """PML's wrappers for several processes, around our losses and miners: two processes, by gloo."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest
@@ -11,6 +9,7 @@ from pytorch_metric_learning.utils import distributed
 from torch import multiprocessing
 
 import uncollapse as uc
+from peers.pml_page import step
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -25,25 +24,24 @@ def batch():
 
 def both(efficient):
     """`(name, ours, theirs, miner ours, miner theirs)` in the wrappers."""
-    ours = {
-        "triplet": uc.TripletLoss(margin=0.3, normalize=True, reduction="nonzero"),
-        "contrastive": uc.ContrastiveLoss(normalize=True, reduction="nonzero"),
-        "sup-con": uc.SupConLoss(),
+    pairs = {
+        "triplet": (
+            uc.TripletLoss(margin=0.3, normalize=True, reduction="nonzero"),
+            losses.TripletMarginLoss(0.3),
+        ),
+        "contrastive": (
+            uc.ContrastiveLoss(normalize=True, reduction="nonzero"),
+            losses.ContrastiveLoss(),
+        ),
+        "sup-con": (uc.SupConLoss(), losses.SupConLoss()),
     }
-    theirs = {
-        "triplet": losses.TripletMarginLoss(0.3),
-        "contrastive": losses.ContrastiveLoss(),
-        "sup-con": losses.SupConLoss(),
-    }
-    wrap = distributed.DistributedLossWrapper
-    wrap_miner = distributed.DistributedMinerWrapper
-    for name in ours:
+    for name, (loss, peer) in pairs.items():
+        for_losses = (uc.as_pml(loss), peer)
+        for_miners = (uc.as_pml(uc.Miner("hard", "hard")), miners.BatchHardMiner())
         yield (
             name,
-            wrap(uc.as_pml(ours[name]), efficient=efficient),
-            wrap(theirs[name], efficient=efficient),
-            wrap_miner(uc.as_pml(uc.Miner("hard", "hard")), efficient=efficient),
-            wrap_miner(miners.BatchHardMiner(), efficient=efficient),
+            *(distributed.DistributedLossWrapper(f, efficient=efficient) for f in for_losses),
+            *(distributed.DistributedMinerWrapper(f, efficient=efficient) for f in for_miners),
         )
 
 
@@ -69,12 +67,7 @@ def compare(rank, world):
             for a, b in zip(*tuples, strict=True):
                 assert torch.equal(a, b), (name, efficient, "tuples")
             for given in (None, tuples[0]):
-                steps = []
-                for loss in (ours, theirs):
-                    leaf = x.clone().requires_grad_()
-                    value = loss(leaf, y, given)
-                    value.backward()
-                    steps.append((value.detach(), leaf.grad))
+                steps = [step(loss, x, y, given) for loss in (ours, theirs)]
                 for a, b in zip(*steps, strict=True):
                     torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
                 assert steps[0][0] > 0

@@ -3,8 +3,6 @@
 And where else pytorch-metric-learning 2.9 defines the same choice, the same choice is made.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Our losses and miners inside PML's wrappers and trainers, beside PML's own in the same place."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -61,11 +59,10 @@ def test_our_miner_in_a_cross_batch_memory_chooses_as_pml_s_does():
 def test_an_easy_positive_in_a_memory_is_the_anchor_itself_for_pml_too():
     """The memory holds the batch; what both miners then name is taken out by the memory."""
     x, y = pml_batch()
+    queued = torch.arange(len(x)) % 2 == 0  # with a mask the queue and the anchors are apart
     for miner in (uc.Miner("easy", "hard"), miners.BatchEasyHardMiner("easy", "hard")):
         memory = losses.CrossBatchMemory(losses.TripletMarginLoss(), DIM, 80, miner=miner)
         assert float(memory(x, y)) == 0
-    queued = torch.arange(len(x)) % 2 == 0  # with a mask the queue and the anchors are apart
-    for miner in (uc.Miner("easy", "hard"), miners.BatchEasyHardMiner("easy", "hard")):
         memory = losses.CrossBatchMemory(losses.TripletMarginLoss(2.0), DIM, 80, miner=miner)
         assert float(memory(x, y, enqueue_mask=queued)) > 0
 
@@ -179,8 +176,7 @@ def test_an_adapter_is_copied_with_what_it_wraps(module, copied):
     x, y = pml_batch()
     made = copied(uc.as_pml(module))
     assert made.wrapped is not module
-    ours, theirs = made(x, y), module(x, y)
-    torch.testing.assert_close(ours, theirs, rtol=0.0, atol=0.0)
+    torch.testing.assert_close(made(x, y), module(x, y), rtol=0.0, atol=0.0)
 
 
 def test_an_adapter_has_the_parameters_and_the_state_of_what_it_wraps():
