@@ -48,7 +48,7 @@ def network(seed=0, unit=False):
     return st.SentenceTransformer(modules=[Letters(unit)], device="cpu")
 
 
-def trained(inner, **options):
+def network_with(inner, **options):
     """A network and a loss of ours around it."""
     model = network(unit=options.pop("unit", False))
     return model, SentenceLoss(model, inner, **options)
@@ -104,7 +104,7 @@ def most_rows_of_a_class(monitor):
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 4])
 def test_labels_pairs_and_triplets_are_trained_and_watched(tmp_path, columns):
-    model, loss = trained(TripletLoss(margin=0.5, miner=Miner("hard", "hard")))
+    model, loss = network_with(TripletLoss(margin=0.5, miner=Miner("hard", "hard")))
     before = model[0].net[0].weight.detach().clone()
     trainer = fitted(tmp_path, model, loss, texts() if columns == 1 else tuples(columns))
     assert not torch.equal(before, model[0].net[0].weight)
@@ -116,7 +116,7 @@ def test_labels_pairs_and_triplets_are_trained_and_watched(tmp_path, columns):
 
 @pytest.mark.parametrize("columns", [2, 3])
 def test_training_is_as_with_sentence_transformers_own_loss(tmp_path, columns):
-    (model, loss), other = trained(MultipleNegativesRankingLoss()), network()
+    (model, loss), other = network_with(MultipleNegativesRankingLoss()), network()
     fitted(tmp_path, model, loss, tuples(columns), learning_rate=1e-2)
     loss = their_loss("MultipleNegativesRankingLoss", other)
     fitted(tmp_path, other, loss, tuples(columns), learning_rate=1e-2, callbacks=[])
@@ -125,7 +125,7 @@ def test_training_is_as_with_sentence_transformers_own_loss(tmp_path, columns):
 
 
 def test_micro_batches_are_judged_together_and_pairs_stay_apart(tmp_path):
-    model, loss = trained(MultipleNegativesRankingLoss())
+    model, loss = network_with(MultipleNegativesRankingLoss())
     fitted(tmp_path, model, loss, tuples(2), gradient_accumulation_steps=2, max_steps=4)
     guard, health = watched(loss)
     assert (health.step, health.n) == (4, 96)
@@ -133,7 +133,7 @@ def test_micro_batches_are_judged_together_and_pairs_stay_apart(tmp_path):
 
 
 def test_evaluation_is_not_watched(tmp_path):
-    model, loss = trained(TripletLoss(margin=0.5), action="rescue")
+    model, loss = network_with(TripletLoss(margin=0.5), action="rescue")
     data = datasets.Dataset.from_dict(texts())
     options = {"eval_dataset": data, "eval_strategy": "steps", "eval_steps": 2}
     trainer = fitted(tmp_path, model, loss, data, **options)
@@ -159,7 +159,7 @@ def test_a_run_that_degenerates_is_warned_of_stopped_and_rescued(tmp_path, unit)
     ends = {}
     for action in ("warn", "stop", "rescue"):
         events, hard = [], TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
-        model, loss = trained(hard, unit=unit, action=action, on_event=events.append)
+        model, loss = network_with(hard, unit=unit, action=action, on_event=events.append)
         trainer = fitted(tmp_path / action, model, loss, noise(), **HARD)
         ends[action] = (watched(loss)[0], events, trainer.state.global_step)
     guard, events, steps = ends["warn"]
@@ -180,7 +180,7 @@ def test_a_run_that_degenerates_is_warned_of_stopped_and_rescued(tmp_path, unit)
 
 def test_a_rescue_s_rate_stays_under_the_schedule(tmp_path):
     events, hard = [], TripletLoss(margin=0.2, miner=Miner("hard", "hard"), scale_free=False)
-    model, loss = trained(_Breaks(hard), action="rescue", on_event=events.append)
+    model, loss = network_with(_Breaks(hard), action="rescue", on_event=events.append)
     options = {"learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_steps": 9}
     trainer = fitted(tmp_path, model, loss, texts(), **options)
     assert [event.kind for event in events] == ["rescue"]
@@ -230,7 +230,7 @@ def test_a_resumed_run_goes_on_with_its_loss_monitor_and_guard(tmp_path):
 
 def test_embeddings_that_are_lost_do_not_stop_a_rescued_run(tmp_path):
     events, calls = [], []
-    model, loss = trained(TripletLoss(margin=0.2), action="rescue", on_event=events.append)
+    model, loss = network_with(TripletLoss(margin=0.2), action="rescue", on_event=events.append)
 
     def spoil(module, given):
         calls.append(0)
@@ -245,7 +245,7 @@ def test_embeddings_that_are_lost_do_not_stop_a_rescued_run(tmp_path):
 
 
 def test_the_other_callback_works_with_it(tmp_path):
-    model, loss = trained(MultipleNegativesRankingLoss())
+    model, loss = network_with(MultipleNegativesRankingLoss())
     callback = CollapseCallback(loss=loss)
     fitted(tmp_path, model, loss, tuples(2), callbacks=[callback])
     assert loss.guard is None  # not among the callbacks: a loss and no more
@@ -267,7 +267,7 @@ def test_the_other_callback_works_with_their_losses(tmp_path, columns):
 
 
 def test_a_batch_costs_what_the_loss_of_its_rows_does():
-    model, loss = trained(MultipleNegativesRankingLoss())
+    model, loss = network_with(MultipleNegativesRankingLoss())
     features = [model[0].tokenize(column) for column in tuples(3, 8).values()]
     rows = [model(dict(column))["sentence_embedding"] for column in features]
     wanted = ColumnLoss(MultipleNegativesRankingLoss())(*uc.losses.join_columns(*rows))
@@ -277,13 +277,13 @@ def test_a_batch_costs_what_the_loss_of_its_rows_does():
 
 @pytest.mark.parametrize(("columns", "labels"), [(1, None), (2, torch.zeros(4))])
 def test_labels_beside_columns_and_their_lack_are_refused(columns, labels):
-    model, loss = trained(TripletLoss())
+    model, loss = network_with(TripletLoss())
     with refused("labels"):
         loss([model[0].tokenize(WORDS[:4])] * columns, labels)
 
 
 def test_wrong_arguments_are_named(tmp_path):
-    model, loss = trained(TripletLoss())
+    model, loss = network_with(TripletLoss())
     several = datasets.DatasetDict({name: datasets.Dataset.from_dict(texts()) for name in "ab"})
     with refused("train_dataset"):
         fitted(tmp_path, model, loss, several)
