@@ -22,7 +22,7 @@ from support.configs import STATEFUL, merged, small_config
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.sweep import grid
-from uncollapse.training import Config, Run, checkpoint, train
+from uncollapse.training import Run, checkpoint, train
 from uncollapse.training.log import Log
 from uncollapse.training.manifest import Manifest
 from uncollapse.training.measurer import Measurer
@@ -42,7 +42,7 @@ EVENTS = {
 }
 
 
-def tiny_config(folder: Path, *, steps: int = 24, seed: int = 0, backbone: str = "mlp") -> Config:
+def tiny_config(folder, *, steps=24, seed=0, backbone="mlp"):
     """A short run, saved every few steps; its data is written into the folder."""
     data = folder / "data"
     if not data.exists():
@@ -64,7 +64,7 @@ def tiny_config(folder: Path, *, steps: int = 24, seed: int = 0, backbone: str =
     return small_config(seed, **merged(STATEFUL, settings))
 
 
-def outcome(path: Path) -> tuple[dict[str, bytes], bytes]:
+def outcome(path):
     """The weights a run ended with, and its log, which has every step once."""
     run = Run.open(path)
     assert run.finished, f"{path} did not finish"
@@ -76,7 +76,7 @@ def outcome(path: Path) -> tuple[dict[str, bytes], bytes]:
     return tensors, run.metrics_file.read_bytes()
 
 
-def train_until(config: Config, out: Path, event: str, count: int) -> bool:
+def train_until(config, out, event, count):
     """Train in a child that kills itself before it does that for the `count`-th time.
 
     Returns whether it was killed; it was not where it has done that less often.
@@ -88,7 +88,7 @@ def train_until(config: Config, out: Path, event: str, count: int) -> bool:
     return child.exitcode != 0
 
 
-def _train_until(config: Config, out: Path, event: str, count: int) -> None:
+def _train_until(config, out, event, count):
     torch.set_num_threads(1)
     owner, name = EVENTS[event]
     work, calls = getattr(owner, name), [0]
@@ -103,7 +103,7 @@ def _train_until(config: Config, out: Path, event: str, count: int) -> None:
     train(config, out, resume=True)
 
 
-def torchrun(file: Path, out: Path, *more: str, death: str | None = None) -> tuple[int, str]:
+def torchrun(file, out, *more, death=None):
     """Train on two ranks: the exit code, and what they say. `death` is that of `deadly_network`."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--standalone", "-m", "uncollapse", "train", str(file), "--out", str(out), *more]
@@ -118,7 +118,7 @@ def torchrun(file: Path, out: Path, *more: str, death: str | None = None) -> tup
     return job.returncode, " ".join((job.stdout + job.stderr).split())
 
 
-def meet_in_a_folder(folder: Path, *, resumed: bool) -> None:
+def meet_in_a_folder(folder, *, resumed):
     """Two processes train into one folder, or go on with one run: one does, one says why not."""
     config, file, out = tiny_config(folder, steps=12), folder / "run.toml", folder / "run"
     file.write_text(config.to_toml())
@@ -131,7 +131,7 @@ def meet_in_a_folder(folder: Path, *, resumed: bool) -> None:
     assert outcome(out) == outcome(folder / "undisturbed")
 
 
-def meet_in_a_sweep(folder: Path) -> None:
+def meet_in_a_sweep(folder):
     """Two processes make one sweep: one does, one says why not."""
     base, file, out = tiny_config(folder, steps=4).to_values(), folder / "s.toml", folder / "sweep"
     file.write_text(tomlkit.dumps({"seeds": [0], "base": base, "grid": {"batch.k": [3, 5]}}))
@@ -140,7 +140,7 @@ def meet_in_a_sweep(folder: Path) -> None:
     assert (out / "results.csv").read_text().count("finished") == 2
 
 
-def _one_wins(commands: list[list[str]], work: tuple[object, str], out: Path) -> None:
+def _one_wins(commands, work, out):
     """Start both together; the one that gets to its `work` waits until the other has ended."""
     start, refused, ends = FORK.Barrier(len(commands)), FORK.Event(), []
     for number, words in enumerate(commands):
@@ -157,7 +157,7 @@ def _one_wins(commands: list[list[str]], work: tuple[object, str], out: Path) ->
     assert "Traceback" not in text
 
 
-def _command(words: list[str], output: Path, start, refused, work: tuple[object, str]) -> None:
+def _command(words, output, start, refused, work):
     handle = os.open(output, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(handle, stream)

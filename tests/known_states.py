@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -30,9 +29,7 @@ class State:
     cosine: bool = True
 
 
-def known_states(
-    dim: int, scale: float = 1.0, dtype: torch.dtype = torch.float32, seed: int = 0
-) -> Iterator[State]:
+def known_states(dim, scale=1.0, dtype=torch.float32, seed=0):
     """Eleven states of 80 rows in 10 classes, `scale` in size, stored in `dtype`.
 
     Each class is a Gaussian of half the standard deviation that the class means have. What cannot
@@ -43,7 +40,7 @@ def known_states(
     """
     generator = torch.Generator().manual_seed(seed)
 
-    def normal(*shape: int) -> Tensor:
+    def normal(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     labels = torch.arange(_CLASSES).repeat_interleave(_EACH)

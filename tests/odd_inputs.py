@@ -1,7 +1,5 @@
 """The same numbers and labels in every form a user may have them in, and what nobody can use."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,25 +20,25 @@ FINE = np.array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5])
 Form = Callable[[np.ndarray[Any, Any]], Any]
 
 
-def _frozen(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _frozen(x):
     kept = x.copy()
     kept.flags.writeable = False
     return kept
 
 
-def _negated(x: np.ndarray[Any, Any]) -> torch.Tensor:
+def _negated(x):
     """A tensor whose sign is flipped on paper only: `.numpy()` refuses it."""
     made = torch.complex(torch.zeros(x.shape), -torch.tensor(x, dtype=torch.float32)).conj().imag
     assert made.is_neg()
     return made
 
 
-def _inference(x: np.ndarray[Any, Any]) -> torch.Tensor:
+def _inference(x):
     with torch.inference_mode():
         return torch.tensor(x)
 
 
-def _unaligned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _unaligned(x):
     raw = np.zeros(x.nbytes + 1, np.uint8)
     view = raw[1:].view(np.float64).reshape(x.shape)
     view[...] = x
@@ -50,13 +48,13 @@ def _unaligned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 class Arraylike:
     """An object that only knows how to become an array, as a data frame does."""
 
-    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+    def __init__(self, values):
         self.values = values
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype=None, copy=None):
         return self.values.astype(dtype or self.values.dtype)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.values)
 
 
@@ -117,7 +115,7 @@ LABELS: Mapping[str, Form] = {
 _Z, _N = torch.tensor(ROWS), len(ROWS)
 
 
-def _holed(value: float) -> torch.Tensor:
+def _holed(value):
     z = _Z.clone()
     z[3, 1] = value
     return z

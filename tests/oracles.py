@@ -10,14 +10,14 @@ from hypothesis.extra.numpy import arrays
 Array = np.ndarray[Any, Any]
 
 
-def distance_matrix(x: Array, y: Array | None = None) -> Array:
+def distance_matrix(x, y=None):
     """|x_i - y_j| by direct differences in float64."""
     a = np.asarray(x, np.float64)
     b = a if y is None else np.asarray(y, np.float64)
     return np.sqrt(((a[:, None, :] - b[None, :, :]) ** 2).sum(-1))
 
 
-def triplets(labels: Array, *, self_positive: bool = False) -> list[tuple[int, int, int]]:
+def triplets(labels, *, self_positive=False):
     """Every (anchor, positive, negative)."""
     n = range(len(labels))
     return [
@@ -27,13 +27,13 @@ def triplets(labels: Array, *, self_positive: bool = False) -> list[tuple[int, i
     ]
 
 
-def separation_margin(x: Array, labels: Array) -> float:
+def separation_margin(x, labels):
     """The largest alpha of HNM (5): the positive may be the anchor itself."""
     d = distance_matrix(x)
     return float(min(d[a, k] - d[a, p] for a, p, k in triplets(labels, self_positive=True)))
 
 
-def hausdorff_distance(a: Array, b: Array) -> float:
+def hausdorff_distance(a, b):
     """The farthest that a point of one set is from the other set."""
     d = distance_matrix(a, b)
     return float(max(d.min(axis=1).max(), d.min(axis=0).max()))
@@ -45,7 +45,7 @@ _REAL = st.floats(-10, 10, allow_nan=False, width=32).map(float)
 
 
 @st.composite
-def point_sets(draw: st.DrawFn, min_rows: int = 1, max_rows: int = 9, max_dim: int = 3) -> Array:
+def point_sets(draw, min_rows=1, max_rows=9, max_dim=3):
     """Small point sets, many with ties and duplicates, some tiny, some far from the origin."""
     rows = draw(st.integers(min_rows, max_rows))
     dim = draw(st.integers(1, max_dim))
@@ -54,9 +54,7 @@ def point_sets(draw: st.DrawFn, min_rows: int = 1, max_rows: int = 9, max_dim: i
 
 
 @st.composite
-def labelled_sets(
-    draw: st.DrawFn, min_classes: int = 2, max_rows: int = 9, max_dim: int = 3
-) -> tuple[Array, Array]:
+def labelled_sets(draw, min_classes=2, max_rows=9, max_dim=3):
     """Small labelled point sets with at least `min_classes` classes, singletons included."""
     x = draw(point_sets(min_rows=min_classes, max_rows=max_rows, max_dim=max_dim))
     labels = draw(arrays(np.int64, len(x), elements=st.integers(0, 3)))

@@ -1,7 +1,6 @@
 """A tiny run, an engine without processes, and ways to watch those that have them."""
 
 import threading
-from pathlib import Path
 
 from uncollapse.sweep.jobs import Job, perform
 from uncollapse.training import parse_config
@@ -28,7 +27,7 @@ class InlineEngine:
 
     slots = 1
 
-    def __init__(self, out: Path, after: int | None = None) -> None:
+    def __init__(self, out, after=None):
         self.out, self.after, self.made = out, after, []
         self._waiting = []
 
@@ -46,12 +45,12 @@ class InlineEngine:
         self._waiting = []
 
 
-def log(path: Path) -> bytes:
+def log(path):
     """What a run leaves that must not depend on how often it was interrupted."""
     return (path / "metrics.jsonl").read_bytes()
 
 
-def until(condition, seconds: float = 120.0):
+def until(condition, seconds=120.0):
     """Wait for something another process does; None if it never does."""
     pause, waited = threading.Event(), 0.0
     while waited < seconds:
@@ -63,7 +62,7 @@ def until(condition, seconds: float = 120.0):
     return None
 
 
-def writer(path: Path) -> int | None:
+def writer(path):
     """The process that is making a run and has saved it once already."""
     if not list(path.glob("checkpoints/step-*/state.pt")):
         return None

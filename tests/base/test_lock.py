@@ -106,9 +106,7 @@ def test_an_unseen_holder_is_gone_once_its_lock_is_not_refreshed(tmp_path, no_wa
 
 
 @pytest.mark.parametrize("moment", ["before it is moved aside", "while it is moved aside"])
-def test_an_old_lock_that_another_takes_over_meanwhile_stays_with_it(
-    tmp_path, no_waiting, monkeypatch, moment
-):
+def test_an_old_lock_taken_over_meanwhile_stays_taken(tmp_path, no_waiting, monkeypatch, moment):
     path = tmp_path / "a.lock"
     path.write_text(marker("elsewhere", 1, token="dead"))
     age(path, 1000)

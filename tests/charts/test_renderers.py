@@ -45,7 +45,7 @@ MARKS = {
 }  # fmt: skip
 
 
-def charts() -> dict[str, Chart]:
+def charts():
     rng, steps = np.random.default_rng(0), np.arange(60)
     values = [np.exp(-steps / (9 + 4 * i)) + 0.1 * i for i in range(4)]
     lines = [c.Series(f"run {i}", list(steps), list(y)) for i, y in enumerate(values)]

@@ -53,9 +53,7 @@ def test_tables_and_files_have_drifts_risks_and_a_recommendation(config, cli):
         (["--race-steps", "40"], "--race-steps needs --race"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_a_batch_is_drawn(
-    config, cli, monkeypatch, words, told
-):
+def test_the_impossible_is_refused_before_a_batch_is_drawn(config, cli, monkeypatch, words, told):
     drawn = []
     monkeypatch.setattr("uncollapse.samplers.batches.PKSampler.global_batch", drawn.append)
     assert told in cli("forecast", "run.toml", *words, code=2).text

@@ -98,9 +98,7 @@ def test_a_run_finds_neighbours_among_its_split_or_image_files(plain, folder, cl
 
 
 @pytest.mark.slow
-def test_a_file_name_neither_colours_the_terminal_nor_moves_its_cursor(
-    plain, folder, cli, monkeypatch
-):
+def test_a_file_name_cannot_steer_the_terminal(plain, folder, cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")  # or long names are broken into lines
     names = ["[red]a[bold]", "[/nothing]", "\x1b[2J\x1b]0;title\x07", "photo\u202egpj"]
     (folder / "[").mkdir()

@@ -36,9 +36,7 @@ def test_a_transformer_is_trained_resumed_and_searched(home, folder, cli):
     "changes",
     [{"head": "linear", "dim": 4}, {"head": "pca", "dim": 2}, {"head": "none", "dim": 16}],
 )
-def test_a_frozen_transformer_gives_features_and_is_searched_with_texts(
-    home, folder, cli, monkeypatch, changes
-):
+def test_a_frozen_transformer_is_searched_with_texts(home, folder, cli, monkeypatch, changes):
     # with nothing above it, nothing would train
     values = {"freeze": changes["head"] != "none"} | changes
     monkeypatch.setenv("UNCOLLAPSE_CACHE", str(folder / "cache"))

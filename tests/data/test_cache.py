@@ -46,9 +46,7 @@ def built(files):
     return build
 
 
-def test_a_cache_is_what_decoding_gives_and_is_rebuilt_when_a_file_changes(
-    files, built, cache_of_its_own
-):
+def test_a_cache_is_what_decoding_gives_and_follows_its_files(files, built, cache_of_its_own):
     for images in (built(), built()):
         assert torch.equal(every(images.source), every(source_of(files)))
         assert images.rows == (0, 1, 2, 3, 4)
@@ -130,9 +128,7 @@ def test_a_disk_that_fills_while_writing_leaves_nothing_and_keeps_the_old_cache(
     assert not [path for path in cache_of_its_own.iterdir() if path.name.startswith(".")]
 
 
-def test_the_cache_is_where_the_environment_says_or_in_the_home_folder(
-    built, monkeypatch, tmp_path, cache_of_its_own
-):
+def test_the_environment_says_where_the_cache_is(built, monkeypatch, tmp_path, cache_of_its_own):
     assert cache.cache_folder() == cache_of_its_own
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path / "file" / "cache"))

@@ -26,11 +26,11 @@ class Block:
     text: str
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
-def blocks(page: Path, *languages: str) -> list[Block]:
+def blocks(page, *languages):
     """The page's fenced blocks of these languages ("" is a fence that names none)."""
     found: list[Block] = []
     lines = page.read_text(encoding="utf-8").splitlines()
@@ -48,7 +48,7 @@ def blocks(page: Path, *languages: str) -> list[Block]:
     return [block for block in found if block.language in languages]
 
 
-def prose(page: Path) -> str:
+def prose(page):
     """The page without its fenced blocks."""
     kept, inside = [], False
     for line in page.read_text(encoding="utf-8").splitlines():
@@ -59,18 +59,18 @@ def prose(page: Path) -> str:
     return "\n".join(kept)
 
 
-def links(page: Path) -> list[str]:
+def links(page):
     """What the page links to or shows, in order, as written."""
     text = re.sub(r"`[^`\n]*`", "``", prose(page))
     return [match["target"] for match in _LINK.finditer(text)]
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """The names of the page's headings, as mkdocs gives them."""
     return {_slug(match["title"]) for match in _HEADING.finditer(prose(page))}
 
 
-def _slug(title: str) -> str:
+def _slug(title):
     plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", title)
     ascii_only = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
     return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", ascii_only).strip().lower())

@@ -7,7 +7,6 @@ give another result in silence.
 import itertools
 import shutil
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,18 +44,18 @@ def home(tmp_path_factory):
     return home
 
 
-def files(home: Path, name: str) -> list[Path]:
+def files(home, name):
     """The files of a run, relative to it."""
     return sorted(p.relative_to(home / name) for p in (home / name).rglob("*") if p.is_file())
 
 
-def fresh(home: Path, name: str) -> None:
+def fresh(home, name):
     """Make `run` a copy of one of the runs."""
     shutil.rmtree(home / "run", ignore_errors=True)
     shutil.copytree(home / name, home / "run")
 
 
-def damage(path: Path, harm: str, other: Path) -> None:
+def damage(path, harm, other):
     content = bytearray(path.read_bytes())
     if harm == "missing":
         path.unlink()
@@ -74,7 +73,7 @@ def damage(path: Path, harm: str, other: Path) -> None:
         shutil.copy(other, path)
 
 
-def counterpart(home: Path, file: Path) -> Path:
+def counterpart(home, file):
     """The same file of the other run; one of the same kind where it has none of that name."""
     same = home / "other" / file
     if same.is_file():
@@ -83,7 +82,7 @@ def counterpart(home: Path, file: Path) -> Path:
     return next((p for p in alike if p.name == file.name), alike[0])
 
 
-def result(home: Path, command: str, capsys) -> tuple[int, str, object]:
+def result(home, command, capsys):
     """Exit code, all that was printed, and what came out."""
     run, out = home / "run", home / "out.npz"
     words = {
@@ -110,7 +109,7 @@ def result(home: Path, command: str, capsys) -> tuple[int, str, object]:
     return code, text, outcome
 
 
-def wrong(code: int, text: str, outcome: object, expected: object) -> str | None:
+def wrong(code, text, outcome, expected):
     if code not in (0, 2) or "Traceback" in text or "bug in uncollapse" in text:
         return f"code {code}"
     if "weights_only" in text:

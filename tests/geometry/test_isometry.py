@@ -25,7 +25,7 @@ def test_isometric_error_of_a_large_set_is_exact():
     np.testing.assert_allclose(geometry.isometric_error(x, y), truth, rtol=1e-10)
 
 
-def rotation(dim: int, rng: np.random.Generator) -> np.ndarray:
+def rotation(dim, rng):
     return np.linalg.qr(rng.normal(size=(dim, dim)))[0]
 
 

@@ -3,8 +3,6 @@
 `TWINS` names for each kernel a call that reaches it, of 128 rows and more, and gives back tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -26,8 +24,8 @@ pytestmark = [
 Call = Callable[[Tensor, Tensor], list[Tensor]]
 
 
-def loss(make, **settings) -> Call:
-    def call(x: Tensor, labels: Tensor) -> list[Tensor]:
+def loss(make, **settings):
+    def call(x, labels):
         leaf = x.clone().requires_grad_()
         value = make(**settings)(leaf, labels)
         value.backward()
@@ -36,29 +34,29 @@ def loss(make, **settings) -> Call:
     return call
 
 
-def frame(normalize: bool) -> Call:
-    def call(x: Tensor, labels: Tensor) -> list[Tensor]:
+def frame(normalize):
+    def call(x, labels):
         made = Frame.of(x, normalize=normalize)
         return [made.wide, made.norms, made.centre, torch.tensor(made.zoom)]
 
     return call
 
 
-def triplets(*strategies: str) -> Call:
+def triplets(*strategies):
     return lambda x, labels: [*Miner(*strategies)(x, labels)]
 
 
-def ranking(x: Tensor, labels: Tensor) -> list[Tensor]:
+def ranking(x, labels):
     # Six copies, each farther out: more rows than a tile has, so that tiles are scanned both ways.
     many = torch.cat([x + 3 * k for k in range(6)])
     return figures(retrieval(many, labels.repeat(6), full_map=True))
 
 
-def figures(ranked) -> list[Tensor]:
+def figures(ranked):
     return [torch.from_numpy(values) for _, values in sorted(ranked.per_query.items())]
 
 
-def guessed(x: Tensor, labels: Tensor) -> list[Tensor]:
+def guessed(x, labels):
     # Enough rows for a guess at the limit from a sample; few positives of many are near.
     many = torch.cat([x + 0.01 * k for k in range(-(-1100 // len(x)))])
     return figures(retrieval(many, torch.arange(len(many)) % 40, ks=(1,)))
@@ -94,7 +92,7 @@ TYPES = {"RankedPoints", "CountArrays", "SORTED_BELOW"}  # what kernels are hand
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
+def batches(draw):
     """128 to 300 rows: plain, near collapse, tight classes, one large class, duplicates."""
     g = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     n, dim = draw(st.integers(128, 200)), draw(st.sampled_from([2, 16]))

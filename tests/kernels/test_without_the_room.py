@@ -1,7 +1,5 @@
 """Without the folder of compiled kernels everything imports, and gives the same."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

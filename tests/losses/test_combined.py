@@ -207,9 +207,7 @@ def by_definition(rows, labels, classifier, smoothing, neck):
     st.sampled_from(["none", "batch-norm"]),
     st.sampled_from([TripletLoss(margin=0.5), uc.ContrastiveLoss(), uc.SupConLoss()]),
 )
-def test_value_and_gradients_are_the_inner_losses_and_the_definitions(
-    batch, miner, weight, smoothing, neck, inner
-):
+def test_value_and_gradients_are_the_definitions(batch, miner, weight, smoothing, neck, inner):
     x, labels = batch
     inner = copy.deepcopy(inner)
     inner.miner = miner

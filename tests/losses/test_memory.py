@@ -96,7 +96,7 @@ def oracle(z, labels, kept, kept_labels, margin, positives, scale_free=False, mo
 @pytest.mark.parametrize("references", ["moving", "fixed"])
 @pytest.mark.parametrize("positives", ["easy", "hard"])
 @pytest.mark.parametrize("spread", [1.0, 1e-3])
-def test_our_miners_choose_over_batch_and_memory_and_never_the_row_itself(
+def test_miners_choose_over_batch_and_memory_and_never_the_row_itself(
     positives, spread, references
 ):
     inner = TripletLoss(margin=0.5, miner=Miner(positives, "hard"))

@@ -95,9 +95,7 @@ def test_an_error_in_the_caller_stops_the_threads():
 @needs_numba
 @pytest.mark.parametrize("bytes_per_positive", [ranking._BYTES_PER_POSITIVE, 10**5])
 @pytest.mark.parametrize("full_map", [False, True])
-def test_results_are_the_same_to_the_bit_on_any_number_of_threads(
-    bytes_per_positive, full_map, monkeypatch
-):
+def test_any_number_of_threads_gives_the_same_bits(bytes_per_positive, full_map, monkeypatch):
     x, labels = cloud()
     monkeypatch.setattr(ranking, "TILE", 53)
     monkeypatch.setattr(ranking, "_BYTES_PER_POSITIVE", bytes_per_positive)

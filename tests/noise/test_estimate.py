@@ -7,7 +7,7 @@ from uncollapse.noise import NoiseModel, estimate_noise
 from uncollapse.noise.estimate import _deviation, _nearest
 
 
-def clusters(t: int, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Generator]:
+def clusters(t, n, seed):
     g = torch.Generator().manual_seed(seed)
     labels = NoiseModel(t, 1.0).labels(n)
     z = torch.cat([torch.randn(n, 3, generator=g), 50 * torch.eye(t)[labels]], 1)

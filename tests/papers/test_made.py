@@ -90,7 +90,7 @@ def test_what_a_missing_dataset_was_replaced_by_is_noted(tmp_path, monkeypatch):
         config = {"data": {"name": data}, "model": model, "train": {"steps": 1}}
         return Setup(config=config, seeds=1, words="small, one step")
 
-    def make(request: Request) -> Made:
+    def make(request):
         study.train(request, {"a": {}})
         (request.folder / "t.md").write_text("x")
         return Made([request.folder / "t.md"])

@@ -1,7 +1,5 @@
 """Text of others (class names, files, configs, errors, titles) is shown as it is."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import unescape

@@ -1,7 +1,5 @@
 """PK and uniform batches: what is in them, in which order, resumed and shared between ranks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

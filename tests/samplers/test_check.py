@@ -1,7 +1,5 @@
 """The batch linter, and the chance that an anchor meets its own mode (EPS Fig. 3b)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -17,7 +17,6 @@ import io
 import json
 import shutil
 import signal
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -88,7 +87,7 @@ SENTENCES = {
 
 
 @cache
-def canonical(name: str) -> Path:
+def canonical(name):
     """A folder with `run.toml`, its data if it has its own, and `run`; not to be changed."""
     kept = KEPT / _source_hash()
     home = kept / name
@@ -105,12 +104,12 @@ def canonical(name: str) -> Path:
     return home
 
 
-def copy_of(name: str, folder: Path) -> Path:
+def copy_of(name, folder):
     """The same as a copy below `folder`; its config still names the original data."""
     return shutil.copytree(canonical(name), folder / name)
 
 
-def _source_hash() -> str:
+def _source_hash():
     source = Path(uncollapse.__file__).parent
     files = [p for ending in ("py", "toml") for p in source.rglob(f"*.{ending}")]
     files += [Path(__file__), TESTS / "sweep_helpers.py", TESTS / "text_models.py"]
@@ -120,7 +119,7 @@ def _source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-def _make(name: str, home: Path) -> None:
+def _make(name, home):
     with torch.random.fork_rng(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNCOLLAPSE_CACHE", str(home / "cache"))
         if name == "sweep":
@@ -137,7 +136,7 @@ def _make(name: str, home: Path) -> None:
         _command(home, config, words, code=INTERRUPTED if name == "half" else 0)
 
 
-def _command(home: Path, config: str, words: list[str], code: int = 0) -> None:
+def _command(home, config, words, code=0):
     (home / "run.toml").write_text(config.replace("{home}", str(home)))
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
@@ -145,7 +144,7 @@ def _command(home: Path, config: str, words: list[str], code: int = 0) -> None:
     assert ended == code, output.getvalue()
 
 
-def disturbed(step: int, event: Callable[[dict], object]) -> Callable[[Session], dict]:
+def disturbed(step, event):
     """`Session.advance` with an event after that step, which may give other values."""
     advance = Session.advance
 
@@ -156,7 +155,7 @@ def disturbed(step: int, event: Callable[[dict], object]) -> Callable[[Session],
     return then
 
 
-def _write_random_labels(home: Path) -> None:
+def _write_random_labels(home):
     rng = np.random.default_rng(0)
     (home / "data").mkdir()
     for split, count in (("train", 240), ("test", 60)):
@@ -164,7 +163,7 @@ def _write_random_labels(home: Path) -> None:
         np.savez(home / "data" / f"{split}.npz", images=images, labels=np.arange(count) % 12)
 
 
-def write_texts(home: Path) -> Path:
+def write_texts(home):
     """Both classes of sentences, half of each to train on and half to test; returns the file."""
     rows = [
         {"text": f"{text} {n}", "label": label, "split": split}
@@ -177,7 +176,7 @@ def write_texts(home: Path) -> Path:
     return path
 
 
-def paint_market(home: Path) -> Path:
+def paint_market(home):
     """Market-1501 in small: 6 people to train on, 5 to search for, distractors and junk."""
     train = [(person, 1 + shot % 3) for person in range(1, 7) for shot in range(4)]
     people = [(person, camera) for person in range(11, 16) for camera in (1, 2, 3)]

@@ -36,7 +36,7 @@ def undisturbed(tmp_path_factory):
     return {job.name: log(out / job.name) for job in JOBS}
 
 
-def _gone(pid: int) -> bool:
+def _gone(pid):
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -44,9 +44,7 @@ def _gone(pid: int) -> bool:
     return False
 
 
-def test_neither_a_killed_driver_nor_a_killed_worker_changes_the_runs(
-    undisturbed, tmp_path, monkeypatch
-):
+def test_a_killed_driver_or_worker_changes_no_run(undisturbed, tmp_path, monkeypatch):
     environment = dict(os.environ)
     gate, out = Gate(tmp_path / "first", environment), tmp_path / "runs"
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(out)], env=environment)
@@ -71,9 +69,7 @@ def test_neither_a_killed_driver_nor_a_killed_worker_changes_the_runs(
     assert outcomes[0].run.summary["step"] == 30
 
 
-def test_a_run_whose_process_dies_every_time_is_given_up_with_the_signals_name(
-    tmp_path, monkeypatch
-):
+def test_a_run_that_dies_every_time_is_given_up_with_the_signals_name(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     config = parse_config({**TINY, "model": {"backbone": "deadly_network:network", "dim": 2}})
     engine = LocalEngine(tmp_path, slots=1, retries=1)

@@ -26,7 +26,7 @@ from uncollapse.training.sections import LOSSES, IdentityConfig, LossConfig, One
 from uncollapse.training.sections import RegularizerConfig as Regularizers
 
 
-def samples(*counts: int) -> LabelledImages:
+def samples(*counts):
     """Classes of these sizes; the labels are not 0, 1, 2, ..."""
     labels = torch.cat([torch.full((n,), 10 * i + 7) for i, n in enumerate(counts)])
     return LabelledImages(TensorSource(torch.rand(len(labels), 4)), labels=labels)
@@ -38,19 +38,19 @@ EVERY = pytest.mark.parametrize("name", LOSSES)
 WITHOUT_MEMORY = ("n-pair", "soft-triple", "proxy", "arc", "cos")  # how their names begin
 
 
-def built(name="triplet", *, seed=0, unit=False, mining=None, **keys) -> Loss:
+def built(name="triplet", *, seed=0, unit=False, mining=None, **keys):
     """The loss of a run with these keys in `[loss]`."""
     values = {"model": {"dim": 2, "normalize": unit}, "batch": {"p": 3, "k": 2}, "seed": seed}
     config = parse_config({**values, "mining": mining or {}, "loss": {"name": name, **keys}})
     return assemble.build_loss(config, DATA)
 
 
-def own_keys(name: str) -> dict[str, object]:
+def own_keys(name):
     shared = LossConfig.model_fields.keys()
     return {k: f.default for k, f in LOSSES[name].model_fields.items() if k not in shared}
 
 
-def sizes(kind: type[Loss]) -> dict[str, object]:
+def sizes(kind):
     """The arguments of a loss that follow from the training data."""
     values = {"num_classes": 3, "dim": 2, "generator": torch.Generator(), "size": None}
     return {k: v for k, v in values.items() if k in inspect.signature(kind).parameters}
@@ -96,7 +96,7 @@ def test_the_words_of_a_section_are_those_of_its_loss(name):
         assert all(isinstance(kind(**{key: word}, **size), Loss) for word in words)
 
 
-def accepts(work, *errors) -> bool:
+def accepts(work, *errors):
     try:
         work()
     except errors:

@@ -14,7 +14,7 @@ from uncollapse.training.manifest import record_files
 FULL = OSError(28, "No space left on device")
 
 
-def checkpoint(step: int) -> Checkpoint:
+def checkpoint(step):
     weights = {"w": torch.randn(3, 2, generator=torch.Generator().manual_seed(step))}
     return Checkpoint(step, weights, {"rng": torch.get_rng_state(), "best": 0.5, "list": [1, 2]})
 
@@ -86,7 +86,7 @@ def test_leftovers_of_a_killed_write_and_other_names_are_no_checkpoints(store):
 def test_a_full_disk_leaves_the_last_checkpoint_intact(store, monkeypatch, function, error):
     store.save(checkpoint(1))
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise error
 
     monkeypatch.setattr(function, full)

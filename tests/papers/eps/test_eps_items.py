@@ -42,9 +42,7 @@ def fewer_methods(keep):
     ],
     ids=["some", "all"],
 )
-def test_items_of_eps_are_made_at_smoke_scale_and_no_run_twice(
-    items, methods, seeds, tmp_path, monkeypatch
-):
+def test_items_of_eps_are_made_and_no_run_twice(items, methods, seeds, tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
     rebuilt = []
 

@@ -1,7 +1,5 @@
 """`market-strategies`: the strategies, and the table of what became of each."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
