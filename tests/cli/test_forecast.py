@@ -79,12 +79,12 @@ def test_a_race_prints_its_table_and_leaves_a_better_config_that_trains(config, 
     assert names(config) == {"run.toml", "run.better.toml"}
     first, then = load_config("run.toml", ["seed=1"]), load_config("run.better.toml")
     keys = ["mining.positives", "mining.negatives", "loss.scale_free", "loss.margin", "loss.soft"]
-    changed = [key for key in keys if first.value(key) != then.value(key)]
+    changed = [key for key in keys if first.flat().get(key) != then.flat().get(key)]
     assert changed
     assert all((f"  {key} = " in said) == (key in changed) for key in keys)
     for key in changed:
         section, name = key.split(".")
-        first = first.with_changes({section: {name: then.value(key)}})
+        first = first.with_changes({section: {name: then.flat()[key]}})
     assert first.model_dump() == then.model_dump()
     assert train(then, config / "out").summary["status"] == "finished"
     kept = (config / "run.better.toml").read_text()
