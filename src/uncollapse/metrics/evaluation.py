@@ -49,7 +49,8 @@ def evaluate_rows(
     else:
         own, there = cameras
         ranked = reid(embeddings, labels, own, gallery, gallery_labels, there, **search)
-    values = {name: float(ranked.to_dict()[name]) for name in ranked.per_query}
+    figures = ranked.to_dict()
+    values = {name: float(figures[name]) for name in ranked.per_query}
     clustered = cluster_rows(embeddings, labels, clusters, normalize=normalize)
     return Scores(values | {name: result.nmi for name, result in clustered.items()}, ranked)
 
