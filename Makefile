@@ -35,7 +35,7 @@ demo: $(CORE)   ## see what the toolkit does, in about a minute
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 check: lint     ## after each change: lint, types, floors, and the tests without training, processes and browser
-	$(PYTEST) --hypothesis-profile=check -m "not slow and not night"
+	$(PYTEST) --hypothesis-profile=check -m "not slow and not processes and not night"
 
 test: lint browser ## lint, types, floors, doctests, tests, coverage
 	$(PYTEST) -m "not night" --cov --cov-report=term
@@ -48,7 +48,7 @@ test-oldest:    ## the tests with the oldest versions that pyproject.toml allows
 	$(VENV)-oldest/bin/python -m pip install --quiet -c constraints-oldest.txt -e ".[digits,fast,frames,geometry,parquet,pml]" \
 	  faiss-cpu pytest pytest-xdist hypothesis pyyaml
 	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) \
-	  -m "not slow and not night" -W "ignore:TypedStorage is deprecated:UserWarning"  # of faiss 1.8 beside torch
+	  -m "not slow and not processes and not night" -W "ignore:TypedStorage is deprecated:UserWarning"  # of faiss 1.8 beside torch
 
 test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, texts, loggers: the real packages
 	$(INSTALL) -e ".[lightning,huggingface,wandb,mlflow]"

@@ -27,7 +27,7 @@ from uncollapse.metrics import retrieval
 from uncollapse.mining import Miner
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from known_states import known_states
+from support.known_states import known_states
 
 COST_BAR = 0.01
 DELAY_BAR = 30

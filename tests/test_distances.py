@@ -3,8 +3,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from oracles import distance_matrix, point_sets
 from support.errors import refuses
+from support.oracles import distance_matrix, point_sets
 from uncollapse import pairwise_distances
 from uncollapse.distances import Frame, centre, exact_squares, paired_distances, short_squares
 

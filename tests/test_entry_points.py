@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-import odd_inputs
 import uncollapse as uc
-from odd_inputs import BAD_EMBEDDINGS, BAD_LABELS, CLASSES, EMBEDDINGS, FINE, LABELS, ROWS
+from support import odd_inputs
+from support.odd_inputs import BAD_EMBEDDINGS, BAD_LABELS, CLASSES, EMBEDDINGS, FINE, LABELS, ROWS
 from uncollapse._base.check import InputError
 from uncollapse.health.drifts import LOSSES as DRIFT_LOSSES
 from uncollapse.losses.proxies import ProxyLoss

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import uncollapse as uc
-from odd_inputs import CLASSES, ROWS
 from support.errors import refused
+from support.odd_inputs import CLASSES, ROWS
 from uncollapse.mining import as_pairs
 
 Z, Y = torch.tensor(ROWS, dtype=torch.float32), CLASSES.tolist()

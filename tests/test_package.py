@@ -106,7 +106,6 @@ def test_what_is_written_once_is_in_its_room_alone(nodes, look, home):
     assert [place for place in places if not place.startswith(home)] == []
 
 
-@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("options", "most"), [([], "8)"), (["--without-kernels"], "8)"), (["jpeg"], "")], ids=str

@@ -19,7 +19,8 @@ import torch
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import hostile_processes as hostile
+import support.hostile_processes as hostile
+from support.deadly_network import MORTAL
 from uncollapse.data.cache import cached
 from uncollapse.data.images import Decoding, FileSource
 from uncollapse.data.listing import ImageRef
@@ -71,7 +72,7 @@ def kill_alone(count: int, folder: Path) -> int:
 def kill_ranks(count: int, folder: Path) -> int:
     """Kill one of two ranks under torchrun, at random steps."""
     moments, file = random.Random(0), folder / "run.toml"
-    config = hostile.tiny_config(folder, steps=120, backbone="deadly_network:mortal")
+    config = hostile.tiny_config(folder, steps=120, backbone=MORTAL)
     file.write_text(config.to_toml())
     code, text = hostile.torchrun(file, folder / "undisturbed")
     assert code == 0, text

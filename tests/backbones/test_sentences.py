@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("sentence_transformers")
 
 from support.errors import refused
-from text_models import make_sentence_model
+from support.text_models import make_sentence_model
 from uncollapse._base.arrays import rows_of_texts
 from uncollapse._base.extras import MissingExtraError
 from uncollapse.backbones import build

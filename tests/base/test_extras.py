@@ -91,7 +91,7 @@ def faults(first):
     return [int(line) for line in done.stdout.split()]
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.skipif(not GLIBC, reason="only glibc gives memory back that way")
 def test_a_block_that_was_freed_is_not_faulted_in_again():
     usual, _, _ = faults("")

@@ -45,7 +45,7 @@ with written_aside(Path(sys.argv[1])) as aside, aside.open("wb") as file:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_writer_that_is_killed_leaves_the_old_file_as_it_was(tmp_path):
     target = tmp_path / "a.txt"
     files.write_text(target, "old")

@@ -85,6 +85,7 @@ def test_off_a_terminal_a_run_s_line_is_quiet_but_notes_stay():
     assert screen.getvalue().strip() == "saved"
 
 
+@pytest.mark.processes
 def test_importing_it_does_not_load_the_bar():
     code = "import sys, uncollapse._base.progress; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -54,7 +54,6 @@ def test_a_run_of_something_else_in_its_place_is_kept(plain, tmp_path, cli):
     assert Run(tmp_path / FOLDERS[0]).summary["status"] == "finished"
 
 
-@pytest.mark.slow
 @pytest.mark.night
 def test_the_whole_demo_shows_what_it_says(tmp_path, cli):
     assert "rolled back" in cli("demo", "--out", tmp_path).out.lower()

@@ -38,7 +38,7 @@ OUT = ["--out", "z.npz"]
 def texts(tmp_path_factory, write_texts):
     """A run on texts with fine labels, which no canonical run has."""
     home = tmp_path_factory.mktemp("texts")
-    write_texts(home, "text_models:letters")
+    write_texts(home, "support.text_models:letters")
     assert run(app, ["train", str(home / "run.toml"), "--out", str(home / "run")]) == 0
     return home / "run"
 

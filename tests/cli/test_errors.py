@@ -89,7 +89,7 @@ def test_the_version_and_the_help_page_are_shown(cli):
 
 SLOW = ("torch", "scipy", "sklearn", "pandas", "numba", "PIL")
 HEAVY = ("sklearn", "scipy.stats", "scipy.cluster", "scipy.optimize", "scipy.sparse", "numba")
-HEAVY += ("pandas", "uncollapse.training")
+HEAVY += ("pandas", "tensorboard", "wandb", "mlflow", "transformers", "uncollapse.training")
 QUICK = {
     0: ["--help", "--version", "evaluate --help", "reproduce --list", "datasets"],
     2: [
@@ -117,7 +117,6 @@ assert loaded(["torch"])
 """
 
 
-@pytest.mark.slow
 @pytest.mark.processes
 def test_what_computes_nothing_loads_nothing_slow_and_a_small_file_little(folder, monkeypatch):
     monkeypatch.delenv("UNCOLLAPSE_DATA", raising=False)
@@ -127,7 +126,6 @@ def test_what_computes_nothing_loads_nothing_slow_and_a_small_file_little(folder
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.processes
 def test_the_module_runs_as_a_program():
     words = [sys.executable, "-m", "uncollapse", "--version"]

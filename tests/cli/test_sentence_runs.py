@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("sentence_transformers")
 
-from text_models import make_sentence_model
+from support.text_models import make_sentence_model
 from uncollapse.data.sources import open_source
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from support.runs import canonical
-from sweep_helpers import InlineEngine
+from support.sweep_helpers import InlineEngine
 from uncollapse.cli import sweep
 
 pytestmark = pytest.mark.slow

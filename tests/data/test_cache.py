@@ -169,7 +169,7 @@ def run(folder, what):
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_several_processes_build_one_cache_between_them(files, cache_of_its_own):
     lines = run(files[0].parent, "four processes").stdout.split()
     wanted = str(int(every(source_of(files)).sum()))
@@ -177,7 +177,7 @@ def test_several_processes_build_one_cache_between_them(files, cache_of_its_own)
     assert sorted(p.suffix for p in cache_of_its_own.iterdir()) == [".bin", ".json"]
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_build_killed_half_way_is_neither_used_nor_waited_for(files, built, cache_of_its_own):
     assert run(files[0].parent, "die").returncode == -signal.SIGKILL
     pixels, lock = sorted(cache_of_its_own.iterdir())

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from small_lfw import LONERS, paint_lfw, paired_people
 from support.errors import unusable
+from support.small_copies import LONERS, paint_lfw, paired_people
 from uncollapse.data import Counts, check, load
 from uncollapse.data.registry import find_pairs, list_split
 

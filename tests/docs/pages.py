@@ -1,7 +1,5 @@
 """The written pages as data: their fenced blocks, headings and links."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from dataclasses import dataclass

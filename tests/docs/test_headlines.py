@@ -9,6 +9,7 @@ import pytest
 
 from docs.pages import ROOT
 
+pytestmark = pytest.mark.processes
 WORDS = ("batch-hard", "easy positives", "scale-free", "R@1 on letters never seen")
 
 
@@ -45,14 +46,12 @@ def drawn_and_kept(script, kept, tmp_path):
     return [path.read_text(encoding="utf-8") for path in (picture, ROOT / "docs/img" / kept)]
 
 
-@pytest.mark.slow
 @pytest.mark.night
 def test_the_picture_is_drawn_by_its_script(tmp_path):
     for text in drawn_and_kept("collapse_picture.py", "collapse.svg", tmp_path):
         assert [words for words in WORDS if words not in text] == []
 
 
-@pytest.mark.slow
 @pytest.mark.night
 def test_the_moving_picture_is_drawn_by_its_script(tmp_path):
     for text in drawn_and_kept("moving_picture.py", "collapse-moving.svg", tmp_path):

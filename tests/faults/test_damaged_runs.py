@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from hostile_processes import tiny_config
+from support.hostile_processes import tiny_config
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-import hostile_processes as hostile
+import support.hostile_processes as hostile
+from support.deadly_network import MORTAL
 from uncollapse.training import train
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.processes,
     pytest.mark.skipif(sys.platform != "linux", reason="forks"),
 ]
@@ -42,7 +42,7 @@ def test_a_run_killed_at_any_event_ends_as_if_left_alone(truth, tmp_path, kills)
 
 @pytest.mark.night  # forked ranks die in tests/training/test_distributed.py
 def test_a_rank_killed_under_torchrun_costs_the_steps_since_the_last_checkpoint(tmp_path):
-    config, file = hostile.tiny_config(tmp_path, backbone="deadly_network:mortal"), "run.toml"
+    config, file = hostile.tiny_config(tmp_path, backbone=MORTAL), "run.toml"
     (tmp_path / file).write_text(config.to_toml())
     death = f"1 11 {tmp_path / 'over'}"  # rank 1, at its step 11
     code, text = hostile.torchrun(tmp_path / file, tmp_path / "killed", death=death)

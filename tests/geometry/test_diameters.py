@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
-from oracles import distance_matrix, labelled_sets, point_sets
 from support.errors import refuses
+from support.oracles import distance_matrix, labelled_sets, point_sets
 from support.precision import rounded_products
 from uncollapse.geometry import class_diameters, diameter, iap_constant, thickness
 from uncollapse.geometry.diameters import diameter_lower_bound

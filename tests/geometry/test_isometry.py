@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import directed_hausdorff
 
-from oracles import distance_matrix, hausdorff_distance, labelled_sets, point_sets
 from support.errors import refuses
+from support.oracles import distance_matrix, hausdorff_distance, labelled_sets, point_sets
 from uncollapse import geometry
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from oracles import distance_matrix, hausdorff_distance, separation_margin, triplets
 from support.errors import refuses
+from support.oracles import distance_matrix, hausdorff_distance, separation_margin, triplets
 from uncollapse.geometry.diameters import diameter
 from uncollapse.geometry.isometry import hausdorff_like
 from uncollapse.geometry.nearest import gradient_descent_separated, nearest_separated

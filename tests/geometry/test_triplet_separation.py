@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from oracles import distance_matrix, labelled_sets, separation_margin
 from support.errors import refuses
+from support.oracles import distance_matrix, labelled_sets, separation_margin
 from support.precision import rounded_products
 from uncollapse.geometry import hard_mined_loss, is_triplet_separated, separation
 

@@ -12,8 +12,8 @@ from pytorch_metric_learning.reducers import MeanReducer
 from torch.nn.functional import normalize
 
 import uncollapse as uc
-from oracles import distance_matrix, labelled_sets
 from support.errors import refused
+from support.oracles import distance_matrix, labelled_sets
 from uncollapse.health import drift, drift_table, mode_drift
 from uncollapse.health.drifts import LOSSES
 from uncollapse.losses import ContrastiveLoss, MarginLoss, SupConLoss, TrimmedLoss, TripletLoss

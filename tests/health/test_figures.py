@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 
-from known_states import known_states
-from oracles import distance_matrix, labelled_sets, point_sets
 from support.errors import refused
+from support.known_states import known_states
+from support.oracles import distance_matrix, labelled_sets, point_sets
 from uncollapse import CollapseMonitor, diagnose
 from uncollapse.geometry import thickness
 from uncollapse.health import Reference, Thresholds, judge, measure

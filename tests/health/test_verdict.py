@@ -13,8 +13,8 @@ from scipy import stats
 from torch.nn.functional import normalize
 
 import uncollapse as uc
-from oracles import distance_matrix
 from support.errors import refused
+from support.oracles import distance_matrix
 from uncollapse.health import CollapseMonitor, Health, Reference, Thresholds, judge, measure
 from uncollapse.health.figures import fine_neighbours, modes_kept, nearest_labels
 from uncollapse.losses import TripletLoss

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 PROGRAM = """
 import importlib.abc, json, pkgutil, sys

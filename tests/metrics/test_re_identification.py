@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics.reid_protocol import market_1501
-from oracles import distance_matrix
 from support.errors import refuses
+from support.oracles import distance_matrix
 from uncollapse._base.extras import without_kernels
 from uncollapse.metrics import reid
 

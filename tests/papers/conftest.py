@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from sweep_helpers import InlineEngine
+from support.sweep_helpers import InlineEngine
 from uncollapse.data import mnist
 
 READ_DIGITS = cache(mnist._bundled)

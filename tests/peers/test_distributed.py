@@ -11,7 +11,7 @@ from torch import multiprocessing
 import uncollapse as uc
 from peers.pml_page import step
 
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 WORLD = 2
 

@@ -1,7 +1,5 @@
 """A browser for the tests: Chromium without a window, spoken to over a pipe."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
@@ -27,7 +25,7 @@ _FLAGS = (
 class Visit:
     """What a page did when it was opened."""
 
-    browser: Browser
+    browser: "Browser"
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 

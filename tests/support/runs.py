@@ -27,7 +27,7 @@ from filelock import FileLock
 
 import uncollapse
 from support.small_copies import write_market
-from sweep_helpers import InlineEngine
+from support.sweep_helpers import InlineEngine
 from uncollapse.cli import app
 from uncollapse.cli import sweep as sweep_command
 from uncollapse.cli.errors import INTERRUPTED
@@ -63,7 +63,7 @@ train = {steps = 4, evaluate_every = 2, log_every = 1}
 """
 TEXTS = """
 data = {name = "texts", root = "{home}/requests.jsonl"}
-model = {backbone = "text_models:letters", dim = 4}
+model = {backbone = "support.text_models:letters", dim = 4}
 batch = {p = 2, k = 3}
 train = {steps = 4, evaluate_every = 4, checkpoint_every = 2}
 """
@@ -112,7 +112,7 @@ def copy_of(name, folder):
 def _source_hash():
     source = Path(uncollapse.__file__).parent
     files = [p for ending in ("py", "toml") for p in source.rglob(f"*.{ending}")]
-    files += [Path(__file__), TESTS / "sweep_helpers.py", TESTS / "text_models.py"]
+    files += Path(__file__).parent.glob("*.py")
     digest = hashlib.sha256(torch.__version__.encode())
     for path in sorted(files):
         digest.update(path.name.encode() + path.read_bytes())

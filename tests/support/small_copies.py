@@ -8,6 +8,10 @@ import numpy as np
 import scipy.io
 from PIL import Image
 
+# Labelled Faces in the Wild: four folds of three people, two more in no pair.
+FOLDS, EACH, PICTURES, SIDE = 4, 3, 4, 20
+LONERS = ("Zoe_Alone", "Zed_Alone")
+
 
 def paint(path, mode="RGB", size=(12, 10), seed=0):
     """Write a small image of noise, of any mode; `size` is width and height."""
@@ -119,3 +123,31 @@ def write_mnist(folder, zipped=False, stop="-", count=20):
             path = folder / (f"{part}-{kind}-ubyte" + ".gz" * zipped)
             path.write_bytes(gzip.compress(idx(array)) if zipped else idx(array))
     return folder
+
+
+def person(fold, place):
+    return f"Fold_{fold}_{'abc'[place]}"
+
+
+def paint_lfw(base, images="lfw-deepfunneled"):
+    """Write the images and pairs.txt below `base`; a face is one grey in a frame of noise."""
+    rng = np.random.default_rng(0)
+    people = [person(f, p) for f in range(1, FOLDS + 1) for p in range(EACH)]
+    for place, name in enumerate([*people, *LONERS]):
+        folder = base / images / name
+        folder.mkdir(parents=True)
+        for number in range(1, 2 if name in LONERS else PICTURES + 1):
+            pixels = rng.integers(0, 256, (SIDE, SIDE, 3))
+            pixels[4:16, 4:16] = 60 + 10 * place + rng.integers(0, 25)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{name}_{number:04d}.jpg")
+    lines = [f"{FOLDS}\t{EACH}"]
+    for fold in range(1, FOLDS + 1):
+        names = [person(fold, p) for p in range(EACH)]
+        lines += [f"{name}\t{p + 1}\t{p + 2}" for p, name in enumerate(names)]
+        lines += [f"{name}\t2\t{names[(p + 1) % EACH]}\t1" for p, name in enumerate(names)]
+    (base / "pairs.txt").write_text("\n".join(lines) + "\n")
+    return base
+
+
+def paired_people(folds):
+    return {person(f, p) for f in folds for p in range(EACH)}

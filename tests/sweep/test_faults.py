@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gated_network import Gate
-from sweep_helpers import LONG_JOBS as JOBS
-from sweep_helpers import TINY, log, until, writer
+from support.gated_network import Gate
+from support.sweep_helpers import LONG_JOBS as JOBS
+from support.sweep_helpers import TINY, log, until, writer
 from uncollapse.sweep import Job, run_jobs
 from uncollapse.sweep.engines import LocalEngine
 from uncollapse.sweep.jobs import drive, perform
 from uncollapse.training import parse_config
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 DRIVER = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-from sweep_helpers import LONG_JOBS as JOBS
+from support.sweep_helpers import LONG_JOBS as JOBS
 from uncollapse.sweep import run_jobs
 run_jobs(JOBS, sys.argv[1], processes=2)
 """
@@ -71,7 +71,9 @@ def test_a_killed_driver_or_worker_changes_no_run(undisturbed, tmp_path, monkeyp
 
 def test_a_run_that_dies_every_time_is_given_up_with_the_signals_name(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-    config = parse_config({**TINY, "model": {"backbone": "deadly_network:network", "dim": 2}})
+    config = parse_config(
+        {**TINY, "model": {"backbone": "support.deadly_network:network", "dim": 2}}
+    )
     engine = LocalEngine(tmp_path, slots=1, retries=1)
     console = Console(file=io.StringIO(), width=200)
     outcome = drive([Job("deadly", config)], engine, total=1, console=console)["deadly"]

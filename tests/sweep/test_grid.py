@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from sweep_helpers import TINY, InlineEngine, log
+from support.sweep_helpers import TINY, InlineEngine, log
 from uncollapse.sweep import parse_sweep
 from uncollapse.sweep.grid import make_plan, run_sweep
 from uncollapse.sweep.jobs import past_outcome

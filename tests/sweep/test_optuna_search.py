@@ -1,6 +1,6 @@
 import pytest
 
-from sweep_helpers import TINY, InlineEngine, log
+from support.sweep_helpers import TINY, InlineEngine, log
 from uncollapse.sweep import parse_sweep
 from uncollapse.sweep.grid import run_sweep
 

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from sweep_helpers import LONG_JOBS, log
+from support.sweep_helpers import LONG_JOBS, log
 from uncollapse.sweep.jobs import perform
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 pytest.importorskip("ray")
 
@@ -18,12 +18,12 @@ DRIVER = f"""
 import os, sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from gated_network import Gate
+from support.gated_network import Gate
 out = Path(sys.argv[1])
 gate = Gate(out.with_name("gate"), os.environ)  # before there are workers to inherit it
 from ray.cluster_utils import Cluster
 from rich.console import Console
-from sweep_helpers import LONG_JOBS, writer
+from support.sweep_helpers import LONG_JOBS, writer
 from uncollapse.sweep.jobs import drive
 from uncollapse.sweep.engines import RayEngine
 

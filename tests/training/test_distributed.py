@@ -34,7 +34,7 @@ from uncollapse.training.distributed import (
 )
 from uncollapse.training.session import Session
 
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 CPU = torch.device("cpu")
 EXACT = 1e-5  # of the largest entry of a gradient

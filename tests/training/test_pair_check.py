@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from small_lfw import paint_lfw
 from support.configs import small_config
+from support.small_copies import paint_lfw
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as command
 from uncollapse.data import DataError, LabelledImages, TensorSource, load

@@ -297,10 +297,10 @@ def prepare(
     total = torch.zeros_like(first)
     for x, factor in zip(sets, factors, strict=True):
         for part in _parts(*x.shape):
-            total += (_exact(x, factor, part, work) - first).sum(0)
+            total += _exact(x, factor, part, work).sub_(first).sum(0)
     centre = first + total / sum(len(x) for x in sets)
     largest_parts = [
-        (_exact(x, factor, part, work) - centre).abs_().amax()
+        _exact(x, factor, part, work).sub_(centre).abs_().amax()
         for x, factor in zip(sets, factors, strict=True)
         for part in _parts(*x.shape)
     ]

@@ -231,15 +231,23 @@ class BlockDistances:
             column[some], exists[some] = self._settle(rows[some], limit, farthest)
         return column, exists
 
-    def _settle(self, rows: Tensor, above: Tensor | None, farthest: bool) -> tuple[Tensor, Tensor]:
+    def _settle(
+        self, rows: Tensor, above: Tensor | None, farthest: bool, exactly: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """The same search in float64, with differences where even that could mislead."""
         frame, anchors = self.frame.fine, self.block.anchors[rows]
         error = (frame.band[anchors] + frame.band.amax())[:, None]
-        values = short_squares(frame, anchors, frame, self.candidates)
-        values += frame.norms[anchors][:, None]
         sign = -1.0 if farthest else 1.0
-        values.mul_(sign)
+        values = short_squares(frame, anchors, frame, self.candidates)
+        values.add_(frame.norms[anchors][:, None]).mul_(sign)
         self.block.take(rows).hide(values)
+        if not exactly:
+            bound = None if above is None else above - 2 * error
+            index, exists, left = _lowest(values, error, bound)
+            if len(left):
+                limit = None if above is None else above[left]
+                index[left], exists[left] = self._settle(rows[left], limit, farthest, exactly=True)
+            return index, exists
 
         def measure(near: Tensor) -> None:
             r, c = near.nonzero(as_tuple=True)

@@ -238,10 +238,8 @@ class Miner(SeededModule):
         pair, negative = self._choose_negatives(block, rows, column)
         if pair is not None:
             rows, column = rows[pair], column[pair]
-        if self.positives == "inside":
-            positive = _inside(block, rows, negative)
-        else:
-            positive = block.own[rows, column]
+        inside = self.positives == "inside"
+        positive = _inside(block, rows, negative) if inside else block.own[rows, column]
         return Triplets(block.anchors[rows], positive, negative)
 
     def _choose_positives(self, block: AnchorBlock) -> tuple[Tensor, Tensor]:
@@ -297,8 +295,8 @@ class Miner(SeededModule):
         values = plain.products()
         product = plain.own_products[rows, column]
         if rows is block.every:
-            beyond = positive, product
-            negative, exists = plain.search(plain.spend_products(), rows, beyond=beyond)
+            values, beyond = plain.spend_products(), (positive, product)
+            negative, exists = plain.search(values, rows, beyond=beyond)
         else:
             negative, exists = torch.empty_like(rows), torch.empty_like(rows, dtype=torch.bool)
             for start in range(0, len(rows), len(block.anchors)):
@@ -376,8 +374,7 @@ class Miner(SeededModule):
             why = f"no triplet is {self.keep!r} (keep) with margin {self.margin:g}"
         elif self.negatives == "semihard":
             strict = f" < d_ap + {self.margin:g}" if self.fallback == "skip" else ""
-            window = f"(no negative with d_ap < d_an{strict})"
-            why = f"semi-hard window empty for all anchors {window}"
+            why = f"semi-hard window empty for all anchors (no negative with d_ap < d_an{strict})"
         elif self.negatives == "distance":
             why = f"every negative is beyond the cutoff {self.cutoffs[1]:g} on the unit sphere"
         elif "multi_similarity" not in (self.positives, self.negatives):

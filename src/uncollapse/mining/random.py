@@ -59,8 +59,6 @@ def draw_weighted(
 
     A row occurs at most `most` times. Rows whose weights are all 0 give an arbitrary column.
     """
-    if len(rows) == 0:
-        return rows
     total = torch.cumsum(weights, dim=1)
     draws = uniform((len(weights), most), generator, weights.device)
     column = torch.searchsorted(total, (draws * total[:, -1:]).to(total.dtype), right=True)
@@ -79,16 +77,15 @@ def draw_pool(
     positives is most·(positives)/(all others), rounded up or down at random so that it is that on
     average; then at least one positive and one negative are kept. Which ones is uniform.
     """
-    device = own.device
     positives, negatives = real.sum(dim=1), (~hidden).sum(dim=1)
     size = (positives + negatives).clamp(max=most)
     share = size * positives / (positives + negatives)
-    count = torch.floor(share + uniform(len(share), generator, device)).long()
+    count = torch.floor(share + uniform(len(share), generator, own.device)).long()
     low, high = (size - negatives).clamp(min=1), torch.minimum(positives, size - 1)
     count = torch.maximum(torch.minimum(count, high), low)
-    keys = uniform(tuple(own.shape), generator, device).masked_fill_(~real, torch.inf)
+    keys = uniform(tuple(own.shape), generator, own.device).masked_fill_(~real, torch.inf)
     chosen = keys <= kth_smallest(keys, count)
-    keys = uniform(tuple(hidden.shape), generator, device).masked_fill_(hidden, torch.inf)
+    keys = uniform(tuple(hidden.shape), generator, own.device).masked_fill_(hidden, torch.inf)
     return chosen, keys <= kth_smallest(keys, size - count)
 
 

@@ -24,7 +24,7 @@ class LetterCounts(nn.Module):
 
 
 def letters(dim):
-    """For `model.backbone = "text_models:letters"`."""
+    """For `model.backbone = "support.text_models:letters"`."""
     return LetterCounts(dim)
 
 

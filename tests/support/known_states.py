@@ -1,7 +1,5 @@
 """States of an embedding whose verdict is known by construction: what `measure` is judged by."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -16,7 +16,7 @@ TINY = {
 # Saved every 5 steps; each process stands at its 12th until it is killed or let go.
 LONG = {
     **TINY,
-    "model": {"backbone": "gated_network:network", "dim": 4},
+    "model": {"backbone": "support.gated_network:Network", "dim": 4},
     "train": {**TINY["train"], "steps": 30, "checkpoint_every": 5},
 }
 LONG_JOBS = [Job(f"run-{seed}", parse_config({**LONG, "seed": seed})) for seed in range(3)]

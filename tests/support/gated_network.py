@@ -19,7 +19,7 @@ _FOLDER = "UNCOLLAPSE_TEST_GATE"
 _arrivals = itertools.count()
 
 
-class Gated(nn.Sequential):
+class Network(nn.Sequential):
     def __init__(self, dim):
         super().__init__(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, dim))
         self.seen = 0
@@ -30,10 +30,6 @@ class Gated(nn.Sequential):
             if self.seen == STEP and _FOLDER in os.environ:
                 _wait(Path(os.environ[_FOLDER]))
         return super().forward(x)
-
-
-def network(dim):
-    return Gated(dim)
 
 
 def _wait(gate):
@@ -53,17 +49,20 @@ class Gate:
         folder.mkdir()
         self.folder, self._known = folder, set()
         environment[_FOLDER] = str(folder)
-        paths = [str(Path(__file__).parent), environment.get("PYTHONPATH", "")]
+        paths = [str(Path(__file__).parents[1]), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
-    def arrival(self, ended=lambda: False):
-        """The next arrival, or None once `ended()`."""
-        while not ended():
+    def arrival(self, ended=None):
+        """The next arrival, or None once `ended()`; without it one has to come in two minutes."""
+        latest = time.monotonic() + 120
+        while time.monotonic() < latest if ended is None else not ended():
             for path in self.folder.glob("*-*[0-9]"):
                 if path.name not in self._known:
                     self._known.add(path.name)
                     return path.name
             time.sleep(0.005)
+        if ended is None:
+            raise TimeoutError(f"no process has come to {self.folder}")
         return None
 
     @staticmethod

@@ -17,8 +17,8 @@ import tomlkit
 import torch
 from safetensors.torch import load_file
 
-from deadly_network import DEATH
 from support.configs import STATEFUL, merged, small_config
+from support.deadly_network import DEATH
 from uncollapse.cli import app
 from uncollapse.cli.errors import run as run_command
 from uncollapse.sweep import grid
@@ -107,7 +107,7 @@ def torchrun(file, out, *more, death=None):
     """Train on two ranks: the exit code, and what they say. `death` is that of `deadly_network`."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--standalone", "-m", "uncollapse", "train", str(file), "--out", str(out), *more]
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
