@@ -9,9 +9,8 @@ from PIL import Image
 
 from support.errors import refused
 from support.runs import canonical, copy_of
-from uncollapse.cli.diagnose import refused_verdicts
-from uncollapse.data.sources import Origin, Source, open_source, write_embeddings
-from uncollapse.health import VERDICTS, measure
+from uncollapse.data.sources import Origin, Source, StartScale, open_source, write_embeddings
+from uncollapse.health import measure
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
 
@@ -108,6 +107,14 @@ def test_a_cone_is_said_of_a_file_and_not_of_rows_whose_run_compares_by_distance
         assert ("int8 index" in said) == (verdict == "cone")
 
 
+def test_rows_are_judged_by_the_scale_that_their_file_holds(folder, cli, rows):
+    z = np.load("healthy.npz")["embeddings"]
+    start = StartScale(1e6, None, None, "test", 60)
+    write_embeddings(Source(z, LABELS, origin=Origin("a", 3, start=start)), "z.npz")
+    assert cli("diagnose", "z.npz").out.startswith("network-collapse\n")
+    assert cli("diagnose", "z.npz", "--reference", "10").out.startswith("healthy\n")
+
+
 @pytest.mark.parametrize("cosine", [0.996, 0.9995])
 def test_text_embeddings_of_one_direction_with_labels_of_noise_are_not_healthy(cosine):
     rng = np.random.default_rng(0)
@@ -139,10 +146,6 @@ def test_one_bad_file_among_several_fails_and_the_others_are_diagnosed(rows, cli
     assert "point.npz:\nnetwork-collapse" in said.out
     assert "healthy.npz:\nhealthy" in said.out
     assert said.err.count("failed:") == 1
-
-
-def test_any_is_every_verdict_but_healthy():
-    assert refused_verdicts("any") == set(VERDICTS) - {"healthy"}
 
 
 # Runs, and what `embed` wrote of them.

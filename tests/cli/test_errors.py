@@ -59,7 +59,6 @@ def test_debug_lets_the_traceback_through():
         ("train none.toml", "none.toml: No such file"),
         ("evaluate none", "run: expected a run directory or a file of embeddings (.npz, .npy,"),
         ("reproduce tabel1", "got 'tabel1' (did you mean 'table1'?)"),
-        ("datasets nope", "expected one of 'digits'"),
     ],
 )
 def test_a_users_mistake_is_one_red_line_with_exit_code_two(words, told, cli):

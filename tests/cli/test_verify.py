@@ -129,7 +129,6 @@ def test_pairs_whose_samples_are_missing_are_named_or_left_out(people, cli):
         (["--pairs", "p.txt"], "1\t1\nP_a\t1\t2\nP_a\t1\n", "line 3 is 'P_a 1'"),
         (["--pairs", "p.md"], "x", "ending in .parquet, .csv, .txt"),
         (["--pairs", "gone.csv"], "", "gone.csv: no such file"),
-        (["--far", "2"], "", "far: expected numbers between 0 and 1"),
         (["--far", "x"], "", "far: expected numbers between 0 and 1"),
         (["--out", "roc.pdf"], "", "--out: expected a file ending in .html, .png, .svg"),
     ],

@@ -55,7 +55,6 @@ def painted(tmp_path_factory):
 @pytest.mark.parametrize(
     ("images", "pairs", "given"),
     [
-        ("lfw/images_deepfunneled", "lfw", "lfw"),
         ("lfw/images_deepfunneled", "lfw", "."),
         ("lfw/images_deepfunneled", "lfw", "lfw/images_deepfunneled"),
         ("lfw-deepfunneled/lfw-deepfunneled", ".", "."),

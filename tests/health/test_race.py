@@ -16,7 +16,7 @@ import uncollapse as uc
 from uncollapse.health import CollapseMonitor, Guard, Race
 from uncollapse.health.race import LoopTrial, RaceScore, nearest_is_own_class, plan_race, run_race
 from uncollapse.health.strategy import Strategy
-from uncollapse.losses import ProxyNCALoss, TripletLoss
+from uncollapse.losses import CrossBatchMemory, ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
 
 IDS = torch.arange(100) % 10
@@ -284,16 +284,20 @@ def test_a_trial_is_a_step_of_the_loop():
     assert all(map(torch.equal, trial.model.parameters(), twin.parameters()))
 
 
-def test_what_is_put_back_is_what_was_kept_proxies_included():
-    loss = ProxyNCALoss(num_classes=12, dim=8)
+@pytest.mark.parametrize(
+    "loss", [ProxyNCALoss(num_classes=12, dim=8), CrossBatchMemory(TripletLoss(), 1000)]
+)
+def test_what_is_put_back_is_what_was_kept_proxies_and_memories_included(loss):
     trial = loop_trial(network(norm=True), loss)
-    state = trial.copy_state()
-    before = copy.deepcopy([*trial.model.state_dict().values(), *loss.parameters()])
+
+    def states():
+        return [*loss.state_dict().values(), *trial.model.state_dict().values()]
+
+    state, before = trial.copy_state(), copy.deepcopy(states())
     trial.train(trial.batches[0])
-    assert not torch.equal(before[-1], list(loss.parameters())[-1])
+    assert not torch.equal(before[0], states()[0])
     trial.restore(state)
-    after = [*trial.model.state_dict().values(), *loss.parameters()]
-    assert all(map(torch.equal, before, after))
+    assert all(map(torch.equal, before, states()))
 
 
 def test_judging_moves_neither_statistics_nor_modes():

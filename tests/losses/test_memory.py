@@ -209,6 +209,7 @@ def test_nothing_is_enqueued_in_eval_mode_or_where_a_drift_is_measured():
     loss(first, labels)
     before = copy.deepcopy(loss.state_dict())
     drift(loss, z, names), mode_drift(loss, z, names)
+    assert loss.training
     loss.eval()(z, names)
     assert all(torch.equal(before[k], v) for k, v in loss.state_dict().items())
     loss.train()(z, names)
