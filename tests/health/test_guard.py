@@ -169,7 +169,7 @@ def test_a_rate_far_too_high_is_lowered_until_the_run_trains():
     assert all(event.text.startswith("diverging: ") for event in guard.events)
     assert f"going on at lr x {guard.lr_factor:.2g}" in guard.events[-1].text
     assert guard.lr_factor == pytest.approx(0.1 ** len(guard.events))
-    assert run.optimiser.param_groups[0]["lr"] == pytest.approx(1e6 * guard.lr_factor)
+    assert run.optimiser.param_groups[0]["lr"] == 1e6  # a schedule is not disturbed
     assert run.finite
     assert guard.monitor.verdict == "healthy"
 

@@ -199,16 +199,16 @@ def test_embeddings_that_the_network_did_not_return_are_not_raced_on():
 
 
 def test_directions_of_the_output_are_raced_on_as_directions():
-    trial = LoopTrial(model := network(), None, None)
+    trial = loop_trial(model := network(), None, steps=0)
     z = functional.normalize(model(batch(0)), dim=1)
     trial.add(z, LABELS)
     (recorded,) = trial.batches
-    assert recorded.unit
+    assert recorded.normalizes
     assert torch.allclose(trial._embedded(recorded), z)
 
 
 def test_recent_batches_are_of_training_only_and_the_oldest_are_forgotten():
-    trial = LoopTrial(model := network(), None, None)
+    trial = loop_trial(model := network(), None, steps=0)
     model.eval()
     trial.add(model(batch(0)), LABELS)
     model.train()
@@ -219,15 +219,20 @@ def test_recent_batches_are_of_training_only_and_the_oldest_are_forgotten():
         trial.add(model(batch(step)), LABELS)
     assert len(trial.batches) == 32
     assert torch.equal(trial.batches[0].args[0], batch(8))
-    assert all(recorded.unchanged for recorded in trial.batches)
-    buffer = batch(0).clone()
-    trial.add(model(buffer), LABELS)
-    buffer.copy_(batch(1))  # filled anew: not to be used again
-    assert not trial.batches[-1].unchanged
+
+
+def test_inputs_and_labels_are_copied_as_a_loop_may_refill_its_buffers():
+    trial = loop_trial(model := network(), None, steps=0)
+    inputs, labels = batch(0).numpy().copy(), LABELS.numpy().copy()
+    trial.add(model(torch.from_numpy(inputs)), labels)
+    inputs.fill(0.0)
+    labels.fill(0)
+    assert torch.equal(trial.batches[0].args[0], batch(0))
+    assert trial.batches[0].names.tolist() == LABELS.tolist()
 
 
 def test_copies_and_files_of_the_network_leave_the_recent_batches_behind():
-    trial = LoopTrial(model := network(), None, None)
+    trial = loop_trial(model := network(), None, steps=0)
     copy.deepcopy(model)(batch(0))
     assert trial.last_call is None
     file = io.BytesIO()
@@ -240,7 +245,7 @@ def test_copies_and_files_of_the_network_leave_the_recent_batches_behind():
 
 
 def test_a_trial_that_is_gone_is_not_kept_alive_by_the_network():
-    trial = LoopTrial(model := network(), None, None)
+    trial = loop_trial(model := network(), None, steps=0)
     gone = weakref.ref(trial)
     trial.add(model(batch(0)), LABELS)
     del trial

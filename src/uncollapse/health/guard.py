@@ -5,13 +5,17 @@ A run that diverged continues at a lower learning rate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number, percent
@@ -19,9 +23,24 @@ from uncollapse.health.advice import Strategy, contenders, rank_strategies
 from uncollapse.health.drifts import LossFn, drift, has_unit_rows, predict_scale
 from uncollapse.health.figures import spread
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.race import LoopTrial, Race, Trial, plan_race, run_race
-from uncollapse.health.strategy import apply_strategy, left_alone, strategy_of
+from uncollapse.health.race import (
+    MOST_BYTES,
+    Listener,
+    LoopTrial,
+    Race,
+    Trial,
+    optimizers_in,
+    plan_race,
+    run_race,
+)
+from uncollapse.health.strategy import (
+    apply_strategy,
+    left_alone,
+    random_streams_kept,
+    strategy_of,
+)
 from uncollapse.health.verdict import Health
+from uncollapse.losses import Loss
 
 __all__ = ["Guard", "GuardEvent"]
 
@@ -57,6 +76,8 @@ class _State:
     race_left: float  # training steps that races may still cost
     warned_of: str = "healthy"
     start: tuple[float, float] | None = None  # scale and drift as the strategy began
+    period: int = 0  # the number of `snapshot_every` steps in which a snapshot was last due
+    looked_at: int = -1  # the same of the periods between two predictions
     rate: float = 1.0  # what divergence has left of the learning rate
     rollbacks: int = 0
     # The newest copy is of weights whose embeddings nobody has seen yet: the step that led to them
@@ -78,10 +99,14 @@ class Guard:
     drift on the monitor's recent rows does not shrink **race** from the restored state, on the same
     batches, for a few dozen steps: successive halving, judged by R@1 of rows held out of them. The
     winner goes on from where the race left it. Races cost at most a tenth of `steps`. The batches
-    are the last ones, which the guard keeps references to (at most 32, or 512 MB): the
-    embeddings given to `after_step` must be what `model` returned, or its rows over their norms.
-    Where they are something else, or several processes train together, the adviser's first choice
-    is taken. A strategy under which it collapsed is not tried twice.
+    are the last ones, which the guard keeps copies of (at most 32, or 512 MB): the embeddings given
+    to `after_step` must be what `model` returned, or its rows over their norms. Where they are
+    something else, or several processes train together, the adviser's first choice is taken. A
+    strategy under which it collapsed is not tried twice. A rescue that fails or is interrupted
+    leaves everything as it was.
+
+    **The learning rate** that a rescue lowers is lowered inside each step of the optimizer
+    (`lr_factor`), so that any schedule, made before or after the guard, goes on as it was.
 
     **Divergence.** Embeddings or a loss that are NaN or infinite, and embeddings a thousand times
     the scale of their start and of the margin, are rolled back too, and the run goes on at a tenth
@@ -90,10 +115,9 @@ class Guard:
 
     Args:
         model: the network.
-        optimizer: its optimizer. A rescue that changes the learning rate changes it there; a loop
-            that sets the rates itself multiplies them by `guard.lr_factor`.
-        loss_fn: one of our losses; it is changed in place. For any other callable that `drift`
-            takes, `rescue` only changes the learning rate.
+        optimizer: its optimizer, or several in a list.
+        loss_fn: one of our losses; it is changed in place. For any other callable, or None,
+            `rescue` only changes the learning rate.
         monitor: by default a `CollapseMonitor` of the loss.
         action: `"warn"`, `"stop"` or `"rescue"`.
         tolerance: drifts up to this count as not shrinking.
@@ -115,8 +139,8 @@ class Guard:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        loss_fn: LossFn,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+        loss_fn: LossFn | None,
         monitor: CollapseMonitor | None = None,
         *,
         action: str = "rescue",
@@ -127,8 +151,9 @@ class Guard:
         trial: Trial | None = None,
     ) -> None:
         check_choice("action", action, ACTIONS)
-        _check_parts(model, optimizer, loss_fn)
-        self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn
+        _check_parts(model, loss_fn)
+        self.model, self.loss_fn = model, loss_fn
+        self.optimizers = optimizers_in(optimizer)
         self.monitor = monitor or CollapseMonitor(loss_fn)
         self.action = action
         self.tolerance = check_number("tolerance", tolerance, 0.0)
@@ -136,8 +161,10 @@ class Guard:
         self.first = self.strategy = strategy_of(loss_fn)
         self.events: list[GuardEvent] = []
         self.stopped = False
+        self.measured_drift: float | None = None  # of the last batch, where a `Watch` saw it
         self._failed: list[Strategy] = []
         self._lr = self.monitor.settings.lr
+        self._rates = [_LowerRates(self, each) for each in self.optimizers]
         budget = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)
         self._state = _State(race_left=budget)
         if not race or action != "rescue" or (trial is None and self.first == Strategy()):
@@ -159,8 +186,7 @@ class Guard:
         step: int | None = None,
     ) -> list[GuardEvent]:
         """Look at a step's batch; act if it is time to. Returns what happened, usually nothing."""
-        if isinstance(self._trial, LoopTrial):
-            self._trial.add(embeddings, labels)
+        self.record(embeddings, labels)
         health = self.monitor.update(embeddings, labels, loss, step)
         before = len(self.events)
         if health.diameter < _SNAPSHOT_GROWTH * self._diverged_at:  # not of NaN
@@ -177,9 +203,32 @@ class Guard:
             self._state.warned_of = "healthy"
         return self.events[before:]
 
+    def record(self, embeddings: ArrayLike, labels: ArrayLike | None) -> None:
+        """Keep a step's batch for races; `after_step` does so too."""
+        if isinstance(self._trial, LoopTrial):
+            self._trial.add(embeddings, labels)
+
+    @property
+    def memory(self) -> str:
+        """What it keeps, in MB; the optimizers' state counts as far as it exists."""
+        if self.action != "rescue":
+            return "no copies"
+        state = [tensor for each in self.optimizers for tensor in tree_leaves(each.state_dict())]
+        tensors = [*self.model.state_dict().values(), *state]
+        size = sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor)) / 2**20
+        races = f", and the last batches, at most {MOST_BYTES // 2**20} MB"
+        races *= isinstance(self._trial, LoopTrial)
+        return f"two copies of network and optimizer, {size:.3g} MB each{races}"
+
+    def close(self) -> None:
+        """Let go of the optimizers."""
+        for rates in self._rates:
+            rates.close()
+
     def state_dict(self) -> dict[str, Any]:
         """Everything but the parts it was given, the monitor included."""
         return {
+            "trial": self._trial.state_dict(),
             "monitor": self.monitor.state_dict(),
             "strategy": asdict(self.strategy),
             "failed": [asdict(strategy) for strategy in self._failed],
@@ -198,6 +247,7 @@ class Guard:
             for event in state["events"]
         ]
         self._state = _State(**{name: state[name] for name in vars(self._state)})
+        self._trial.load_state_dict(state["trial"])
         apply_strategy(self.loss_fn, self.strategy)
 
     def _on_collapse(self, health: Health) -> None:
@@ -242,10 +292,12 @@ class Guard:
         if self._state.start is None and self.monitor.recent.filled:
             self._state.start = (spread(self.monitor.recent.rows()[0]), self._drift(self.strategy))
         if self._state.start is not None and health.spread < _SNAPSHOT_ROOM * self._state.start[0]:
-            if step % _LOOK == 0:
+            looked_at, self._state.looked_at = self._state.looked_at, step // _LOOK
+            if looked_at != self._state.looked_at:
                 self._look_ahead(health, *self._state.start)
             return
-        if step % self.snapshot_every == 0 and self._is_sound(health):
+        period, self._state.period = self._state.period, step // self.snapshot_every
+        if period != self._state.period and self._is_sound(health):
             self._take_snapshot()
             self._state.rollbacks = 0
 
@@ -273,7 +325,31 @@ class Guard:
             )
             self._rescue(replace(health, verdict="shrinking", reasons=(reason,)), now)
 
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        """Whatever fails or is interrupted inside leaves the run as it was; gradients always stay."""
+        weights, own = self._trial.copy_state(), {**self.state_dict(), "trial": {}}
+        taken = self._trial.batches_taken()
+        learned = [p for each in self.optimizers for g in each.param_groups for p in g["params"]]
+        gradients = [parameter.grad for parameter in learned]
+        try:
+            with random_streams_kept(self.loss_fn):
+                yield
+        except BaseException:
+            self._trial.restore(weights)
+            self.load_state_dict(own)
+            if taken is not None:
+                self._trial.rewind(taken)
+            raise
+        finally:
+            for parameter, gradient in zip(learned, gradients, strict=True):
+                parameter.grad = gradient
+
     def _rescue(self, health: Health, now: float) -> None:
+        with self._undone_on_error():
+            self._go_on_with_better(health, now)
+
+    def _go_on_with_better(self, health: Health, now: float) -> None:
         before, size = self.strategy, self.monitor.settings.batch_size or 1
         if before not in self._failed:
             self._failed.append(before)
@@ -286,7 +362,7 @@ class Guard:
             chosen, race = self._raced_choice(safe, size)
         else:  # none is safe: the one that shrinks least, or what is left to try
             chosen = min(drifts, key=drifts.__getitem__, default=before)
-        self._change(chosen, self.lr_factor)
+        self._change(chosen)
         how = f"drift {drifts.get(chosen, now):+.3f}" if race is None else str(race)
         text = (
             f"{_words(health)} Drift of {before} {now:+.3f}. Rolled back to step {step}; "
@@ -315,9 +391,7 @@ class Guard:
         plan = plan_race(len(safe), self._state.race_left, size)
         if plan is None:
             return safe[0], None
-        random = torch.get_rng_state()
         race = run_race(self._trial, safe, partial(apply_strategy, self.loss_fn), plan, size)
-        torch.set_rng_state(random)
         if race is None:
             return safe[0], None
         self._state.race_left -= race.spent
@@ -327,38 +401,50 @@ class Guard:
         """Restore the newest snapshot, or the newest that is sound; returns its step."""
         if confirmed:
             self._state.snapshots = self._state.snapshots[:1]
-        step, factor = 0, 1.0
+        step = 0
         if self._state.snapshots:  # none in the state of a guard that did not rescue
             kept = self._state.snapshots[-1]
-            step, factor = kept["step"], kept["lr_factor"]
+            step = kept["step"]
             self._trial.restore(kept["training"])
             self.monitor.load_state_dict(kept["monitor"])
-        self._change(self.strategy, factor)
+        self._change(self.strategy)
         return step
 
-    def _change(self, strategy: Strategy, factor: float) -> None:
-        """Go on with a strategy; `factor` is what the optimiser's rates are multiplied by now."""
+    def _change(self, strategy: Strategy) -> None:
+        """Go on with a strategy."""
         self.strategy, self._state.start = strategy, None
         apply_strategy(self.loss_fn, strategy)
-        for group in self.optimizer.param_groups:
-            group["lr"] *= self.lr_factor / factor
         known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor" and v is not None}
         known["lr"] = None if self._lr is None else self._lr * self.lr_factor
         self.monitor.change_settings(**known)
 
     def _drift(self, strategy: Strategy) -> float:
-        """Drift of a strategy on the monitor's recent rows; the loss is left as it was."""
+        """Drift of a strategy on the monitor's recent rows; 0.0 where it cannot be measured.
+
+        The loss is left as it was. Another package's is copied first: it may remember what it sees.
+        """
+        ours = isinstance(self.loss_fn, Loss)
+        if not ours and self.measured_drift is not None:
+            return self.measured_drift
         rows, labels = self.monitor.recent.rows()
-        if labels is None:
+        if labels is None or self.loss_fn is None:
             return 0.0
-        loss_fn: object = self.loss_fn
         device = rows.device
-        if isinstance(loss_fn, nn.Module):
-            device = next(loss_fn.parameters(), rows).device
+        if isinstance(self.loss_fn, nn.Module):
+            device = next(self.loss_fn.parameters(), rows).device
+        known = torch.from_numpy(labels).to(device) if labels.dtype.kind in "iub" else labels
+        unit = has_unit_rows(rows)
         with left_alone(self.loss_fn, self.strategy):
-            apply_strategy(self.loss_fn, strategy)
-            unit = has_unit_rows(rows)
-            return drift(self.loss_fn, rows.to(device), labels, normalize=unit).value
+            try:
+                loss_fn = self.loss_fn if ours else copy.deepcopy(self.loss_fn)
+                apply_strategy(loss_fn, strategy)
+                return drift(loss_fn, rows.to(device), known, normalize=unit).value
+            except InputError:  # needs to know which sample a row is, say
+                return 0.0
+            except Exception:
+                if ours:
+                    raise
+                return 0.0  # not a loss of embeddings and labels alone
 
     @property
     def _diverged_at(self) -> float:
@@ -375,7 +461,6 @@ class Guard:
         step = 0 if self.monitor.health is None else self.monitor.health.step or 0
         snapshot = {
             "step": step,
-            "lr_factor": self.lr_factor,
             "batches_taken": self._trial.batches_taken(),
             "training": self._trial.copy_state(),
             "monitor": self.monitor.state_dict(),
@@ -386,14 +471,41 @@ class Guard:
         self.events.append(GuardEvent(health.step or 0, kind, text, race))
 
 
-def _check_parts(model: object, optimizer: object, loss_fn: object) -> None:
-    """Raise unless the three are what they are called: swapping two of them is easy."""
+class _LowerRates:
+    """Multiplies an optimizer's rates by the guard's factor while it steps, and puts them back."""
+
+    def __init__(self, guard: Guard, optimizer: torch.optim.Optimizer) -> None:
+        self.guard, self.optimizer = weakref.ref(guard), optimizer
+        self.kept: list[Any] | None = None
+        self.handles = [
+            optimizer.register_step_pre_hook(Listener(self.lower)),
+            optimizer.register_step_post_hook(Listener(self.put_back)),
+        ]
+
+    def lower(self, *_: object) -> None:
+        self.put_back()  # a step that raised has not
+        guard = self.guard()
+        factor = 1.0 if guard is None else guard.lr_factor
+        if factor != 1.0:
+            self.kept = [group["lr"] for group in self.optimizer.param_groups]
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["lr"] * factor
+
+    def put_back(self, *_: object) -> None:
+        kept, self.kept = self.kept, None
+        for group, rate in zip(self.optimizer.param_groups, kept or (), strict=False):
+            group["lr"] = rate
+
+    def close(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+def _check_parts(model: object, loss_fn: object) -> None:
+    """Raise unless the two are what they are called: swapping parts is easy."""
     if not hasattr(model, "load_state_dict") or not hasattr(model, "parameters"):
         raise InputError("model", type(model).__name__, "the network: a torch.nn.Module, first")
-    if not hasattr(optimizer, "param_groups") or not hasattr(optimizer, "load_state_dict"):
-        allowed = "the network's torch.optim.Optimizer, second"
-        raise InputError("optimizer", type(optimizer).__name__, allowed)
-    if isinstance(loss_fn, type) or not callable(loss_fn):
+    if loss_fn is not None and (isinstance(loss_fn, type) or not callable(loss_fn)):
         raise InputError("loss_fn", repr(loss_fn), "a loss, or a function(embeddings, labels)")
 
 

@@ -7,7 +7,7 @@ import itertools
 import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
-from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, eager, label_array
+from uncollapse._base.check import InputError
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import Strategy
 
@@ -29,7 +30,7 @@ _MOST = 4  # strategies that race, unless more are asked for
 _FEWEST_STEPS = 4  # that a strategy trains before it is judged for the first time
 _ROWS = (96, 384)  # held-out rows: at least, at most
 _FORWARD = 1 / 3  # cost of a forward pass, in training steps
-_BATCHES, _BYTES = 32, 512 * 2**20  # what a `LoopTrial` remembers at most
+MOST_BATCHES, MOST_BYTES = 32, 512 * 2**20  # what a `LoopTrial` remembers at most
 _NEAR = 1e-3  # tolerance for embeddings that are the output's directions
 _FEWEST_BATCHES = 4  # recorded batches that a race needs: at least one is held out
 _FEWEST_ROWS = 48  # held-out rows that a race needs
@@ -51,7 +52,8 @@ class Trial:
     """A training state that races copy, restore, train and evaluate. This one cannot race."""
 
     def __init__(self, model: nn.Module, optimizer: Any, loss_fn: Any) -> None:
-        self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn
+        self.model, self.loss_fn = model, loss_fn
+        self.optimizers = optimizers_in(optimizer)
 
     def batches_taken(self) -> int | None:
         """How many batches have been taken so far; None where they cannot be taken again."""
@@ -73,23 +75,39 @@ class Trial:
         raise NotImplementedError
 
     def copy_state(self) -> Any:
-        """A copy of network, optimiser, and what the loss learns and its memories remember."""
+        """A copy of network, optimisers, and what the loss learns and its memories remember."""
+        tensors = (item for item in self.model.state_dict().items() if isinstance(item[1], Tensor))
         return {
-            "model": {k: v.detach().clone() for k, v in self.model.state_dict().items()},
+            "model": {name: tensor.detach().clone() for name, tensor in tensors},
             "loss": [tensor.detach().clone() for tensor in self._learned],
-            "optimizer": copy.deepcopy(self.optimizer.state_dict()),
+            "optimizers": [copy.deepcopy(each.state_dict()["state"]) for each in self.optimizers],
             "memories": [memory.kept() for memory in self._memories],
         }
 
     def restore(self, state: Any) -> None:
-        """Restore a copied state; the copy is not changed."""
-        self.model.load_state_dict(state["model"])
+        """Restore a copied state; the copy is not changed.
+
+        Rates and groups of the optimisers stay as they are: a schedule goes on, and a group that
+        was added since is kept.
+        """
+        own = self.model.state_dict()
         with torch.no_grad():
+            for name in own.keys() & state["model"].keys():
+                own[name].copy_(state["model"][name])
             for tensor, then in zip(self._learned, state["loss"], strict=True):
                 tensor.copy_(then)
         for memory, kept in zip(self._memories, state["memories"], strict=True):
             memory.put_back(kept)
-        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        for optimizer, then in zip(self.optimizers, state["optimizers"], strict=True):
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": copy.deepcopy(then), "param_groups": groups})
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a saved guard needs to race as this one would: nothing, if batches come again."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over another's."""
 
     @property
     def _learned(self) -> list[Tensor]:
@@ -101,6 +119,28 @@ class Trial:
         """The parts of the loss that remember rows, by what they can do (`CrossBatchMemory`)."""
         parts = self.loss_fn.modules() if isinstance(self.loss_fn, nn.Module) else ()
         return [part for part in parts if hasattr(part, "put_back")]
+
+
+def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
+    """One optimiser, several, or a dictionary of them, out of what a trainer wraps them in.
+
+    >>> optimizers_in({"trunk": torch.optim.SGD([torch.zeros(1)], 0.1)})[0].param_groups[0]["lr"]
+    0.1
+    """
+    if isinstance(given, Mapping):
+        given = list(given.values())
+    optimizers = []
+    for each in given if isinstance(given, list | tuple) else [given]:
+        inner = each
+        while not hasattr(inner, "_optimizer_step_post_hooks") and hasattr(inner, "optimizer"):
+            inner = inner.optimizer  # Lightning's and Accelerate's wrappers
+        if not hasattr(inner, "register_step_post_hook"):
+            allowed = "the network's torch.optim.Optimizer, or several in a list"
+            raise InputError("optimizer", type(each).__name__, allowed)
+        optimizers.append(inner)
+    if not optimizers:
+        raise InputError("optimizer", given, "at least one torch.optim.Optimizer")
+    return optimizers
 
 
 @dataclass(frozen=True)
@@ -283,10 +323,11 @@ def _as_good(hits: Tensor, top: Tensor) -> bool:
 class LoopTrial(Trial):
     """Trains and evaluates in races with a loop's own network, optimiser, loss and last batches.
 
-    A forward hook sees what the network is called with; nothing is copied. `add` pairs the last
-    call with the embeddings that the loop hands to the guard: they must be the output itself, or
-    its rows over their norms; otherwise the batch could not be made again, and is not kept.
-    `max_norm`: the loop clips the norm of its gradients to this.
+    A forward hook sees what the network is called with. `add` pairs the last call with the
+    embeddings that the loop hands to the guard, and copies inputs and labels: a loop may refill its
+    buffers. Embeddings must be the output itself, or its rows over their norms; a batch whose
+    embeddings are something else cannot be made again, and is not raced on. `max_norm`: the loop
+    clips the norm of its gradients to this.
     """
 
     def __init__(
@@ -294,9 +335,21 @@ class LoopTrial(Trial):
     ) -> None:
         super().__init__(model, optimizer, loss_fn)
         self.max_norm = max_norm
-        self.batches: deque[RecordedBatch] = deque(maxlen=_BATCHES)
+        self.batches: deque[RecordedBatch] = deque(maxlen=MOST_BATCHES)
         self.last_call: tuple[tuple[Any, ...], dict[str, Any], Tensor] | None = None
-        model.register_forward_hook(_Hook(self), with_kwargs=True)
+        self.sample_ids: Any = None
+        model.register_forward_hook(Listener(weakref.WeakMethod(self._see_network)), with_kwargs=True)
+        if isinstance(loss_fn, nn.Module):
+            see = Listener(weakref.WeakMethod(self._see_loss))
+            loss_fn.register_forward_hook(see, with_kwargs=True)
+
+    def _see_network(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if model.training and torch.is_grad_enabled():
+            known = isinstance(output, Tensor)
+            self.last_call = (args, kwargs, output.detach()) if known else None
+
+    def _see_loss(self, loss_fn: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        self.sample_ids = kwargs.get("sample_ids")
 
     def add(self, embeddings: object, labels: ArrayLike | None) -> None:
         """The step's embeddings and labels, after the call that gave them."""
@@ -304,44 +357,58 @@ class LoopTrial(Trial):
         if call is None or labels is None or not isinstance(embeddings, Tensor):
             return
         args, kwargs, output = call
-        unit = _is_normalized(output, embeddings.detach())
-        if unit is None:
+        if output.ndim != 2 or output.shape != embeddings.shape:
             return
-        size = sum(tensor.nbytes for tensor in _tensors(args, kwargs))
-        names = label_array(labels, len(output))
-        versions = _versions(args, kwargs)
-        self.batches.append(RecordedBatch(args, kwargs, labels, names, unit, versions, size))
-        while len(self.batches) > 1 and sum(batch.size for batch in self.batches) > _BYTES:
+        kind = output.device.type
+        kept = *tree_map(_copied, (args, kwargs, labels, self.sample_ids)), output, embeddings.detach()
+        precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        size = sum(tensor.nbytes for tensor in _tensors(kept))
+        self.batches.append(RecordedBatch(*kept, precision, size))
+        while len(self.batches) > 1 and sum(batch.size for batch in self.batches) > MOST_BYTES:
             self.batches.popleft()
 
     def race_data(self, steps: int, rows: int) -> RaceData | None:
         """The newest batches held out, the others to train on; None with too few of them."""
-        usable = [batch for batch in self.batches if batch.unchanged]
+        usable = [batch for batch in self.batches if batch.normalizes is not None]
         # Several processes that train one network would each choose for themselves.
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         several = distributed and torch.distributed.get_world_size() > 1
         if len(usable) < _FEWEST_BATCHES or several:
             return None
-        count = min(-(-rows // len(usable[-1].labels)), len(usable) // 3) or 1
+        count = min(-(-rows // len(usable[-1].output)), len(usable) // 3) or 1
         batches, held = usable[:-count][-steps:], usable[-count:]
-        keep = _new_rows(held, batches)
-        labels = np.concatenate([batch.labels for batch in held])
-        ids, _ = class_ids(labels[keep], None)
-        if (np.bincount(ids)[ids] > 1).sum() < _FEWEST_ROWS:  # a small set is seen whole
-            keep = _new_rows(held, [])
-        return RaceData(batches, (held, torch.from_numpy(keep)), labels[keep])
+        labels = np.concatenate([batch.names for batch in held])
+        for seen in (batches, []):  # of a small set, which is seen whole, every row is held out
+            keep = _new_rows(held, seen)
+            ids = class_ids(labels, None)[0][keep]
+            if (np.bincount(ids)[ids] > 1).sum() >= _FEWEST_ROWS:
+                return RaceData(batches, (held, torch.from_numpy(keep)), labels[keep])
+        return None
 
     def train(self, batch: RecordedBatch) -> None:
-        """One step of the optimiser on a recorded batch, as the loop would have made it."""
-        z = self._embedded(batch)
-        if not bool(torch.isfinite(z).all()):
+        """One step of the optimisers on a recorded batch, as the loop would have made it."""
+        if not math.isfinite(float(self._backward(batch))):
             return
-        loss = self.loss_fn(z, batch.given)
-        self.optimizer.zero_grad()
-        loss.backward()
+        for optimizer in self.optimizers:
+            if isinstance(optimizer, torch.optim.LBFGS):
+                optimizer.step(lambda: float(self._backward(batch)))
+            else:
+                optimizer.step()
+
+    def _backward(self, batch: RecordedBatch) -> Tensor:
+        """The loss of a batch, with its gradients in place; NaN where rows are not finite."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        with torch.enable_grad():
+            z = self._embedded(batch)
+            if not bool(torch.isfinite(z).all()):
+                return z.new_tensor(math.nan)
+            more = {} if batch.sample_ids is None else {"sample_ids": batch.sample_ids}
+            loss: Tensor = self.loss_fn(z, batch.labels, **more)
+            loss.backward()
         if self.max_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)
-        self.optimizer.step()
+        return loss.detach()
 
     @torch.no_grad()
     def embed(self, held: Any) -> Tensor:
@@ -351,34 +418,66 @@ class LoopTrial(Trial):
             return torch.cat([self._embedded(batch).cpu() for batch in batches])[keep]
 
     def _embedded(self, batch: RecordedBatch) -> Tensor:
-        z: Tensor = self.model(*batch.args, **batch.kwargs)
-        return functional.normalize(z, dim=1) if batch.unit else z
+        precision = batch.precision
+        with torch.autocast(batch.output.device.type, precision, precision is not None):
+            z: Tensor = self.model(*batch.args, **batch.kwargs)
+            return functional.normalize(z, dim=1) if batch.normalizes else z
+
+    def state_dict(self) -> dict[str, Any]:
+        """The recorded batches that are plain tensors, numbers and texts."""
+        listed = (
+            batch if isinstance(batch.labels, Tensor) else batch._replace(labels=batch.names.tolist())
+            for batch in self.batches
+        )
+        return {"batches": [batch._asdict() for batch in listed if batch.is_plain]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over another's batches, if there are any."""
+        if "batches" in state:
+            batches = (RecordedBatch(**batch) for batch in state["batches"])
+            self.batches = deque(batches, maxlen=MOST_BATCHES)
 
 
 class RecordedBatch(NamedTuple):
-    """One call of the network: its inputs, and its labels as given and as an array.
+    """One call of the network: its inputs, labels, output, and the embeddings made of that.
 
-    `unit`: the loop normalised the network's output.
+    `precision` is that of autocast, None outside of it; `size` the bytes of all.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    given: ArrayLike
-    labels: Array
-    unit: bool
-    versions: tuple[int, ...]
+    labels: Any
+    sample_ids: Any
+    output: Tensor
+    embeddings: Tensor
+    precision: torch.dtype | None
     size: int
 
     @property
-    def unchanged(self) -> bool:
-        """Whether the tensors are still what they were: a loop may refill its buffers."""
-        return self.versions == _versions(self.args, self.kwargs)
+    def is_plain(self) -> bool:
+        """Whether it can be written to a checkpoint and read back safely."""
+        plain = Tensor | bool | int | float | str | torch.dtype | None
+        return all(isinstance(leaf, plain) for leaf in tree_leaves(tuple(self)))
+
+    @property
+    def names(self) -> Array:
+        """One label per row, on the host."""
+        return label_array(self.labels, len(self.output))
+
+    @property
+    def normalizes(self) -> bool | None:
+        """Whether the embeddings are the output's directions; None if they are neither."""
+        given = self.embeddings.to(self.output.device, self.output.dtype)
+        if torch.equal(given, self.output):
+            return False
+        close = torch.allclose(given, functional.normalize(self.output, dim=1), atol=_NEAR)
+        return True if close else None
 
     def row_keys(self) -> list[int]:
         """A hash of each row's input; of inputs that are not rows, one that no other row has."""
-        n = len(self.labels)
-        tensors = _tensors(self.args, self.kwargs)
-        rows = next((tensor for tensor in tensors if len(tensor) == n), None)
+        n = len(self.output)
+        inputs = _tensors((self.args, self.kwargs))
+        rows = next((tensor for tensor in inputs if len(tensor) == n), None)
         if rows is None:
             return [hash((id(self), number)) for number in range(n)]
         flat = rows.detach().reshape(n, -1).cpu()
@@ -387,23 +486,24 @@ class RecordedBatch(NamedTuple):
         return [hash(row.tobytes().rstrip(b"\0")) for row in flat.numpy()]
 
 
-class _Hook:
-    """A forward hook that passes each call to its `LoopTrial`, as long as that exists.
+class Listener:
+    """A hook that passes its arguments on; copied or pickled with its module, it does nothing.
 
-    Copied or pickled with a network, it does nothing: the batches are the loop's.
+    `function` may be a `weakref.WeakMethod`: the hook then does nothing once its object is gone.
     """
 
-    def __init__(self, trial: LoopTrial | None = None) -> None:
-        self.trial = None if trial is None else weakref.ref(trial)
+    def __init__(self, function: Any = None) -> None:
+        self.function = function
 
-    def __call__(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        trial = None if self.trial is None else self.trial()
-        if trial is not None and model.training and torch.is_grad_enabled():
-            seen = isinstance(output, Tensor)
-            trial.last_call = (args, kwargs, output.detach()) if seen else None
+    @eager
+    def __call__(self, *args: Any) -> None:
+        weak = isinstance(self.function, weakref.WeakMethod)
+        function = self.function() if weak else self.function
+        if function is not None:
+            function(*args)
 
-    def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
-        return _Hook, ()
+    def __reduce__(self) -> tuple[type[Listener], tuple[()]]:
+        return Listener, ()
 
 
 @contextmanager
@@ -435,21 +535,12 @@ def _new_rows(held: list[RecordedBatch], batches: list[RecordedBatch]) -> Array:
     return np.array(kept, np.int64)
 
 
-def _is_normalized(output: Tensor, embeddings: Tensor) -> bool | None:
-    """Whether the embeddings are the output's directions; None where they are something else."""
-    if output.ndim != 2 or output.shape != embeddings.shape:
-        return None
-    given = embeddings.to(output.device, output.dtype)
-    if torch.equal(given, output):
-        return False
-    close = torch.allclose(given, functional.normalize(output, dim=1), atol=_NEAR)
-    return True if close else None
+def _copied(value: Any) -> Any:
+    """A copy of a tensor or an array; anything else is taken as it is."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def _versions(args: Any, kwargs: Any) -> tuple[int, ...]:
-    return tuple(tensor._version for tensor in _tensors(args, kwargs))
-
-
-def _tensors(args: Any, kwargs: Any) -> list[Tensor]:
-    leaves = tree_leaves((args, kwargs))
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.ndim > 0]
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.ndim > 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,17 +99,31 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
 
 @contextmanager
 def left_alone(loss_fn: object, strategy: Strategy) -> Iterator[None]:
-    """On exit the loss has `strategy` again, and its random generators their state."""
+    """On exit the loss has `strategy` again, and every random stream its state."""
+    with random_streams_kept(loss_fn):
+        try:
+            yield
+        finally:
+            apply_strategy(loss_fn, strategy)
+
+
+@contextmanager
+def random_streams_kept(loss_fn: object = None) -> Iterator[None]:
+    """On exit the streams of torch, NumPy, Python and a loss's own generators are as before."""
     # Of its miner, which may be another package's, and of the losses added to it.
     parts = [getattr(innermost(loss_fn), "miner", None)]
     parts += list(loss_fn.modules()) if isinstance(loss_fn, nn.Module) else []
     drawn_from = [getattr(part, "generator", None) for part in parts]
     generators = [each for each in drawn_from if isinstance(each, torch.Generator)]
     states = [generator.get_state() for generator in generators]
+    legacy, python = np.random.get_state(), random.getstate()  # noqa: NPY002
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     try:
-        yield
+        with torch.random.fork_rng(devices, device_type="cuda"):
+            yield
     finally:
-        apply_strategy(loss_fn, strategy)
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
 
@@ -152,7 +167,7 @@ def mode_facts(loss_fn: object, rows: Tensor, labels: ArrayLike | None) -> tuple
     trial, own = copy.deepcopy(loss_fn).to(rows.device), strategy_of(loss_fn)
     easy = replace(own, positives="easy")
     normalize, values = loss_fn.normalize or has_unit_rows(rows), []
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), random_streams_kept():
         warnings.simplefilter("ignore", NoTripletsWarning)
         values.append(mode_drift(trial, rows, labels, normalize=normalize).value)
         if own.positives not in (None, "easy"):

@@ -156,8 +156,6 @@ class Session:
     def begin_step(self) -> None:
         """Set the learning rate and, on several ranks, the random streams of this step."""
         factor = assemble.learning_rate(self.config, self.step)
-        if self.guard is not None:
-            factor *= self.guard.lr_factor
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         if self.ranks.size == 1:
@@ -300,7 +298,8 @@ class Session:
             if health.classes:
                 ratios = [c.ratio for c in health.classes]
                 figures["class_diameter_ratio"] = sum(ratios) / len(ratios)
-        return figures | {"lr": self.optimizer.param_groups[0]["lr"]}
+        lowered = 1.0 if self.guard is None else self.guard.lr_factor
+        return figures | {"lr": self.optimizer.param_groups[0]["lr"] * lowered}
 
 
 def _guard(session: Session) -> Guard:
