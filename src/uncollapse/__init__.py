@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from uncollapse.health import measure as measure
     from uncollapse.health import mode_drift as mode_drift
     from uncollapse.health import probe as probe
+    from uncollapse.health import watch as watch
     from uncollapse.losses import ArcFaceLoss as ArcFaceLoss
     from uncollapse.losses import CircleLoss as CircleLoss
     from uncollapse.losses import ContrastiveLoss as ContrastiveLoss
@@ -65,7 +66,8 @@ _HOMES = {
     "data": "load",
     "distances": "pairwise_distances",
     "geometry": "diameter",
-    "health": "CollapseMonitor Guard Health SentenceLoss drift forecast measure mode_drift probe",
+    "health": "CollapseMonitor Guard Health SentenceLoss drift forecast measure mode_drift probe "
+    "watch",
     "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss CrossBatchMemory IdentityLoss "
     "Loss MarginLoss MultiSimilarityLoss MultipleNegativesRankingLoss NTXentLoss "
     "ProxyAnchorLoss ProxyNCALoss SupConLoss TripletLoss as_pml",

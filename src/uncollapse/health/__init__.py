@@ -12,6 +12,7 @@ from uncollapse.health.loggers import MlflowLogger, TensorBoardLogger, WandbLogg
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Race
 from uncollapse.health.verdict import VERDICTS, ClassHealth, Health, Reference, Thresholds, judge
+from uncollapse.health.watching import Watch, watch
 
 if TYPE_CHECKING:
     from uncollapse.health.huggingface import SentenceLoss
@@ -34,6 +35,7 @@ __all__ = [
     "TensorBoardLogger",
     "Thresholds",
     "WandbLogger",
+    "Watch",
     "drift",
     "drift_table",
     "forecast",
@@ -43,4 +45,5 @@ __all__ = [
     "mode_drift",
     "probe",
     "rank_strategies",
+    "watch",
 ]

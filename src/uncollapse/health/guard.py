@@ -6,7 +6,6 @@ A run that diverged continues at a lower learning rate.
 from __future__ import annotations
 
 import copy
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -164,7 +163,7 @@ class Guard:
         self.measured_drift: float | None = None  # of the last batch, where a `Watch` saw it
         self._failed: list[Strategy] = []
         self._lr = self.monitor.settings.lr
-        self._rates = [_LowerRates(self, each) for each in self.optimizers]
+        self._rates = [_LowerRates(each) for each in self.optimizers]
         budget = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)
         self._state = _State(race_left=budget)
         if not race or action != "rescue" or (trial is None and self.first == Strategy()):
@@ -221,9 +220,10 @@ class Guard:
         return f"two copies of network and optimizer, {size:.3g} MB each{races}"
 
     def close(self) -> None:
-        """Let go of the optimizers."""
-        for rates in self._rates:
-            rates.close()
+        """Let go of the optimizers; a rate that was lowered stays lowered."""
+        for rates in self._rates if self.lr_factor == 1.0 else ():
+            for handle in rates.handles:
+                handle.remove()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the parts it was given, the monitor included."""
@@ -248,7 +248,7 @@ class Guard:
         ]
         self._state = _State(**{name: state[name] for name in vars(self._state)})
         self._trial.load_state_dict(state["trial"])
-        apply_strategy(self.loss_fn, self.strategy)
+        self._apply()
 
     def _on_collapse(self, health: Health) -> None:
         if self.action != "rescue":
@@ -327,7 +327,7 @@ class Guard:
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
-        """Whatever fails or is interrupted inside leaves the run as it was; gradients always stay."""
+        """What fails or is interrupted inside leaves the run as it was; gradients always stay."""
         weights, own = self._trial.copy_state(), {**self.state_dict(), "trial": {}}
         taken = self._trial.batches_taken()
         learned = [p for each in self.optimizers for g in each.param_groups for p in g["params"]]
@@ -413,10 +413,16 @@ class Guard:
     def _change(self, strategy: Strategy) -> None:
         """Go on with a strategy."""
         self.strategy, self._state.start = strategy, None
-        apply_strategy(self.loss_fn, strategy)
+        self._apply()
         known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor" and v is not None}
         known["lr"] = None if self._lr is None else self._lr * self.lr_factor
         self.monitor.change_settings(**known)
+
+    def _apply(self) -> None:
+        """Put the strategy into the loss, and its rate into the optimizers' steps."""
+        apply_strategy(self.loss_fn, self.strategy)
+        for rates in self._rates:
+            rates.factor = self.lr_factor
 
     def _drift(self, strategy: Strategy) -> float:
         """Drift of a strategy on the monitor's recent rows; 0.0 where it cannot be measured.
@@ -472,11 +478,11 @@ class Guard:
 
 
 class _LowerRates:
-    """Multiplies an optimizer's rates by the guard's factor while it steps, and puts them back."""
+    """Multiplies an optimizer's rates by `factor` while it steps, and puts them back."""
 
-    def __init__(self, guard: Guard, optimizer: torch.optim.Optimizer) -> None:
-        self.guard, self.optimizer = weakref.ref(guard), optimizer
-        self.kept: list[Any] | None = None
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer, self.factor = optimizer, 1.0
+        self.kept: list[Any] = []
         self.handles = [
             optimizer.register_step_pre_hook(Listener(self.lower)),
             optimizer.register_step_post_hook(Listener(self.put_back)),
@@ -484,21 +490,15 @@ class _LowerRates:
 
     def lower(self, *_: object) -> None:
         self.put_back()  # a step that raised has not
-        guard = self.guard()
-        factor = 1.0 if guard is None else guard.lr_factor
-        if factor != 1.0:
+        if self.factor != 1.0:
             self.kept = [group["lr"] for group in self.optimizer.param_groups]
             for group in self.optimizer.param_groups:
-                group["lr"] = group["lr"] * factor
+                group["lr"] = group["lr"] * self.factor
 
     def put_back(self, *_: object) -> None:
-        kept, self.kept = self.kept, None
-        for group, rate in zip(self.optimizer.param_groups, kept or (), strict=False):
+        for group, rate in zip(self.optimizer.param_groups, self.kept, strict=False):
             group["lr"] = rate
-
-    def close(self) -> None:
-        for handle in self.handles:
-            handle.remove()
+        self.kept = []
 
 
 def _check_parts(model: object, loss_fn: object) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array, scalar
 from uncollapse._base.check import InputError, check_int, percent
 from uncollapse.health.advice import advise
+from uncollapse.health.batches import to_host
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures
 from uncollapse.health.strategy import RunSettings, mode_facts, settings_of
 from uncollapse.health.verdict import Health, Reference, Thresholds, cone_reason, judge, scale_ratio
@@ -31,6 +32,7 @@ _LOOK = 2  # updates between two looks at the classes of a batch
 _NEARLY = 1.1  # classes of one batch this near to the threshold call for a full measure
 _GAP, _CALLS = 5, 6  # updates between such measures, for the first so many of them
 _LATER = 15  # and from then on, while they find nothing
+_MOST_ROWS = 1024  # of a batch on a device that are copied to the host
 
 
 @dataclass
@@ -114,6 +116,10 @@ class CollapseMonitor:
     ) -> None:
         if isinstance(loss_fn, type):
             raise InputError("loss_fn", f"the class {loss_fn.__name__}", "a loss, not its class")
+        if thresholds is not None and not isinstance(thresholds, Thresholds):
+            raise InputError("thresholds", thresholds, "Thresholds(...), or None")
+        if on_change is not None and not callable(on_change):
+            raise InputError("on_change", on_change, "a function of a Health, or None")
         self.settings = (settings or RunSettings()).known(settings_of(loss_fn, miner))
         self.thresholds = thresholds or Thresholds()
         self.every, self.patience = check_int("every", every), check_int("patience", patience)
@@ -149,7 +155,7 @@ class CollapseMonitor:
         Scale and norms are this batch's (the diameter that of at most 256 of its rows); the other
         figures are those of the last full measure.
         """
-        z = as_rows(embeddings, "embeddings").detach()
+        z, labels, loss = self.on_host(as_rows(embeddings, "embeddings"), labels, loss)
         if self.settings.normalize:
             z = torch.nn.functional.normalize(z, dim=-1)
         counts = self._counts
@@ -186,6 +192,24 @@ class CollapseMonitor:
             self.reference = replace(self.reference, cdnv=full.cdnv)
         self._full, counts.full_at = full, counts.updates
         return self._settle(self._judged(light, full), step, structural=True)
+
+    def on_host(self, z: Tensor, *parts: Any) -> list[Any]:
+        """Rows, and what belongs to them, by one copy from their device.
+
+        Of a large batch on a device, rows that follow each other: a class may be together.
+        """
+        rows, n = slice(None), len(z)
+        if n > _MOST_ROWS and not z.is_cpu:
+            start = int(self.recent.random.integers(n - _MOST_ROWS + 1))
+            rows = slice(start, start + _MOST_ROWS)
+        per_row = (np.ndim(part) > 0 and len(part) == n for part in parts)
+        some = (part[rows] if many else part for part, many in zip(parts, per_row, strict=True))
+        return to_host(z[rows], *some)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the last updates disagree with the verdict, but not for long enough yet."""
+        return self._counts.disagreeing > 0
 
     def change_settings(self, **known: Any) -> None:
         """Continue with other settings: with another margin, a stuck loss sits elsewhere."""
@@ -415,7 +439,7 @@ class RecentRows:
 
     def __init__(self, capacity: int = 256, age: int = 16) -> None:
         self.capacity, self.age = capacity, age
-        self._rng = np.random.default_rng(0)
+        self.random = np.random.default_rng(0)
         self._batches: deque[tuple[Tensor, Array]] = deque()
 
     def add(self, embeddings: Tensor, labels: ArrayLike | None) -> None:
@@ -423,9 +447,8 @@ class RecentRows:
         n = len(embeddings)
         given = np.full(n, -1) if labels is None else label_array(labels, n)
         ids = np.arange(n) if labels is None else class_ids(given, n)[0]
-        chosen = balanced_rows(ids, self.capacity // 2, self._rng)
-        where = torch.from_numpy(chosen).to(embeddings.device)
-        self._batches.append((embeddings.detach()[where].cpu(), given[chosen]))
+        chosen = balanced_rows(ids, self.capacity // 2, self.random)
+        self._batches.append((embeddings[torch.from_numpy(chosen)], given[chosen]))
         while len(self._batches) > self.age or self._held > self.capacity:
             self._batches.popleft()
 
@@ -448,14 +471,14 @@ class RecentRows:
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs to go on as if nothing had happened."""
         return {
-            "random": self._rng.bit_generator.state,
+            "random": self.random.bit_generator.state,
             "rows": [rows for rows, _ in self._batches],
             "labels": [labels.tolist() for _, labels in self._batches],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over another's rows and randomness."""
-        self._rng.bit_generator.state = state["random"]
+        self.random.bit_generator.state = state["random"]
         labels = map(np.asarray, state["labels"])
         self._batches = deque(zip(state["rows"], labels, strict=True))
 
@@ -474,7 +497,7 @@ def tight_share(z: Tensor, labels: ArrayLike, tightness: float) -> float:
     ids, classes = class_ids(labels, len(z))
     order = np.argsort(ids, kind="stable")
     ids, half = ids[order], len(ids) // 2
-    rows = z.detach()[torch.from_numpy(order).to(z.device)].double()
+    rows = z[torch.from_numpy(order)].double()
     inside = _lengths(rows[1:] - rows[:-1])
     across = _lengths(rows - rows.roll(-half, 0))[ids != np.roll(ids, -half)]
     same = ids[1:] == ids[:-1]
@@ -487,5 +510,5 @@ def tight_share(z: Tensor, labels: ArrayLike, tightness: float) -> float:
 
 
 def _lengths(rows: Tensor) -> Array:
-    lengths: Array = torch.linalg.vector_norm(rows, dim=1).cpu().numpy()
+    lengths: Array = torch.linalg.vector_norm(rows, dim=1).numpy()
     return lengths

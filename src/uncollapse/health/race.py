@@ -338,7 +338,9 @@ class LoopTrial(Trial):
         self.batches: deque[RecordedBatch] = deque(maxlen=MOST_BATCHES)
         self.last_call: tuple[tuple[Any, ...], dict[str, Any], Tensor] | None = None
         self.sample_ids: Any = None
-        model.register_forward_hook(Listener(weakref.WeakMethod(self._see_network)), with_kwargs=True)
+        model.register_forward_hook(
+            Listener(weakref.WeakMethod(self._see_network)), with_kwargs=True
+        )
         if isinstance(loss_fn, nn.Module):
             see = Listener(weakref.WeakMethod(self._see_loss))
             loss_fn.register_forward_hook(see, with_kwargs=True)
@@ -360,7 +362,11 @@ class LoopTrial(Trial):
         if output.ndim != 2 or output.shape != embeddings.shape:
             return
         kind = output.device.type
-        kept = *tree_map(_copied, (args, kwargs, labels, self.sample_ids)), output, embeddings.detach()
+        kept = (
+            *tree_map(_copied, (args, kwargs, labels, self.sample_ids)),
+            output,
+            embeddings.detach(),
+        )
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         size = sum(tensor.nbytes for tensor in _tensors(kept))
         self.batches.append(RecordedBatch(*kept, precision, size))
@@ -391,7 +397,7 @@ class LoopTrial(Trial):
             return
         for optimizer in self.optimizers:
             if isinstance(optimizer, torch.optim.LBFGS):
-                optimizer.step(lambda: float(self._backward(batch)))
+                optimizer.step(lambda: float(self._backward(batch)))  # type: ignore[no-untyped-call]
             else:
                 optimizer.step()
 
@@ -405,7 +411,7 @@ class LoopTrial(Trial):
                 return z.new_tensor(math.nan)
             more = {} if batch.sample_ids is None else {"sample_ids": batch.sample_ids}
             loss: Tensor = self.loss_fn(z, batch.labels, **more)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
         if self.max_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)
         return loss.detach()
@@ -426,7 +432,9 @@ class LoopTrial(Trial):
     def state_dict(self) -> dict[str, Any]:
         """The recorded batches that are plain tensors, numbers and texts."""
         listed = (
-            batch if isinstance(batch.labels, Tensor) else batch._replace(labels=batch.names.tolist())
+            batch
+            if isinstance(batch.labels, Tensor)
+            else batch._replace(labels=batch.names.tolist())
             for batch in self.batches
         )
         return {"batches": [batch._asdict() for batch in listed if batch.is_plain]}

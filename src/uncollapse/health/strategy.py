@@ -117,7 +117,7 @@ def random_streams_kept(loss_fn: object = None) -> Iterator[None]:
     generators = [each for each in drawn_from if isinstance(each, torch.Generator)]
     states = [generator.get_state() for generator in generators]
     legacy, python = np.random.get_state(), random.getstate()  # noqa: NPY002
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     try:
         with torch.random.fork_rng(devices, device_type="cuda"):
             yield

@@ -1,0 +1,162 @@
+"""What the calls of a loop show: embeddings, labels and loss, found and brought to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from uncollapse._base.check import InputError
+from uncollapse.losses.columns import join_columns
+
+__all__ = ["Call", "layer_rows", "loss_in", "read_call", "read_labels", "to_host"]
+
+# What embeddings are called in dictionaries, the surest names first.
+_EMBEDDINGS = (
+    *("sentence_embedding", "embeddings", "embedding", "features", "feats", "z"),
+    *("pooler_output", "image_embeds", "text_embeds", "last_hidden_state"),
+)
+_LABELS = ("labels", "label", "targets", "target", "y")
+_OF_SCORES = (
+    *(nn.CrossEntropyLoss, nn.NLLLoss, nn.BCELoss, nn.BCEWithLogitsLoss),
+    *(nn.MultiMarginLoss, nn.MultiLabelMarginLoss, nn.MultiLabelSoftMarginLoss),
+)
+_ADVICE = "embeddings [N, dim] and labels [N]; or name the layer that gives them: layer='...'"
+
+
+class Call(NamedTuple):
+    """Rows of one call of a criterion, their labels, and the tensors they were made of."""
+
+    rows: Tensor
+    labels: Any
+    sources: list[Tensor]
+
+
+def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: int = 0) -> Call:
+    """Embeddings and labels in a call of a criterion; `InputError` says what was seen instead.
+
+    Embeddings are float tensors `[N, dim]`, or `[N, views, dim]`: those with a known name, else
+    those that get a gradient. Several of one shape are views, or anchors, positives and negatives;
+    what labels are then is not known, except for columns of texts: the first two form a class per
+    row, the first of them number `pairs`.
+
+    >>> z = torch.randn(4, 2, requires_grad=True)
+    >>> call = read_call(nn.TripletMarginLoss(), (z, z, z), {}, z.sum())
+    >>> call.rows.shape, call.labels is None
+    (torch.Size([12, 2]), True)
+    """
+    leaves = list(_leaves((args, kwargs, output if isinstance(output, Mapping) else None)))
+    wide = [(name, x) for name, x in leaves if _is_float(x) and x.ndim in (2, 3) and len(x)]
+    named = [name for name in _EMBEDDINGS if any(name == key for key, _ in wide)]
+    sources = [x for key, x in wide if named and key == named[0]]
+    if not sources:
+        graph = [x for _, x in wide if x.requires_grad]
+        sources = graph or [x for _, x in wide]
+    widths = {tuple(x.shape[1:]) for x in sources}
+    scores = isinstance(criterion, _OF_SCORES) and "scores of classes, not embeddings: "
+    if len(widths) != 1 or scores:
+        shown = ", ".join(f"{x.dtype} {list(x.shape)}".removeprefix("torch.") for _, x in wide)
+        given = f"{scores or ''}{shown or 'no float tensors of two dimensions'}"
+        raise InputError("criterion", f"a call of {type(criterion).__name__} with {given}", _ADVICE)
+    if named[:1] == ["sentence_embedding"] and len(sources) > 1:
+        return Call(*join_columns(*map(Tensor.detach, sources[:2]), first=pairs), sources[:2])
+    labels: Any = read_labels(args, kwargs, len(sources[0])) if len(sources) == 1 else None
+    if labels is not None and sources[0].ndim == 3:
+        views = sources[0].shape[1]
+        labels = labels.repeat(views) if isinstance(labels, Tensor) else np.tile(labels, views)
+    return Call(joined(sources), labels, sources)
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """The rows of all parts, off the graph; views `[N, views, dim]` one below the other."""
+    flat = [x.detach().transpose(0, 1).flatten(0, 1) if x.ndim == 3 else x.detach() for x in parts]
+    return flat[0] if len(flat) == 1 else torch.cat(flat)
+
+
+def read_labels(args: Any, kwargs: Any, n: int) -> Any:
+    """The labels in a call: n whole numbers or names; those called labels or targets first."""
+    leaves = [(key, x) for key, x in _leaves((args, kwargs)) if _is_labels(x, n)]
+    best = [x for key, x in leaves if key in _LABELS] or [x for _, x in leaves]
+    return best[0].flatten() if best and isinstance(best[0], Tensor) else (best or [None])[0]
+
+
+def loss_in(output: Any) -> Tensor | None:
+    """The loss in what a criterion returned; the mean of one loss per row; None if there is none.
+
+    >>> loss_in({"loss": torch.tensor(2.0)}), loss_in(torch.eye(3))
+    (tensor(2.), None)
+    """
+    if isinstance(output, Mapping):
+        output = output.get("loss")
+    elif isinstance(output, tuple | list):
+        output = next((x for x in output if _is_float(x) and x.numel() == 1), None)
+    if not _is_float(output) or output.ndim > 1:
+        return None
+    loss: Tensor = output.mean() if output.ndim else output
+    return loss
+
+
+def layer_rows(output: Any) -> Tensor:
+    """One row per sample of a layer's output: tokens and positions of an image are averaged.
+
+    >>> layer_rows(torch.ones(2, 7, 3)).shape, layer_rows(torch.ones(2, 3, 4, 4)).shape
+    (torch.Size([2, 3]), torch.Size([2, 3]))
+    """
+    leaves = [(name, x) for name, x in _leaves(output) if _is_float(x) and x.ndim >= 2]
+    named = [x for wanted in _EMBEDDINGS for name, x in leaves if name == wanted]
+    rows: Tensor | None = next(iter([*named, *(x for _, x in leaves)]), None)
+    if rows is None:
+        raise InputError("layer", f"{type(output).__name__} from it", "a layer that gives [N, dim]")
+    if rows.ndim == 2:
+        return rows
+    return rows.mean(1) if rows.ndim == 3 else rows.flatten(2).mean(2)
+
+
+def _leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Values in nested dictionaries and lists, with their nearest key; lists of labels are one."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from _leaves(value, str(key))
+    elif isinstance(tree, tuple) or (
+        isinstance(tree, list) and tree and isinstance(tree[0], Tensor | Mapping | list | tuple)
+    ):
+        for value in tree:
+            yield from _leaves(value, name)
+    else:
+        yield name, tree
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _is_labels(x: Any, n: int) -> bool:
+    if isinstance(x, Tensor):
+        whole = not x.is_floating_point() and not x.is_complex()
+        return whole and tuple(x.shape) in ((n,), (n, 1))
+    if isinstance(x, np.ndarray):
+        return x.shape == (n,) and x.dtype.kind in "iubUSO"
+    return isinstance(x, list) and len(x) == n and isinstance(x[0], str | int | np.integer)
+
+
+def to_host(*parts: Any) -> list[Any]:
+    """The same values with all tensors on the host, by a single copy from their device.
+
+    Each copy from a device waits for it, however small; anything that is no tensor stays as it is.
+
+    >>> to_host(torch.ones(2), ["a", "b"], None)
+    [tensor([1., 1.]), ['a', 'b'], None]
+    """
+    given = [part.detach() if isinstance(part, Tensor) else part for part in parts]
+    far = [n for n, part in enumerate(given) if isinstance(part, Tensor) and not part.is_cpu]
+    if not far:
+        return given
+    device = given[far[0]].device
+    flat = [given[n].to(device).contiguous().reshape(-1).view(torch.uint8) for n in far]
+    pieces = torch.split(torch.cat(flat).cpu(), [len(piece) for piece in flat])
+    for n, piece in zip(far, pieces, strict=True):
+        given[n] = piece.clone().view(given[n].dtype).reshape(given[n].shape)
+    return given

@@ -1,0 +1,391 @@
+"""Watch any training loop with one line: hooks see its batches, the guard judges and acts."""
+
+from __future__ import annotations
+
+import html
+import logging
+import math
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
+
+from uncollapse._base.arrays import ArrayLike, label_array
+from uncollapse._base.check import InputError, check_int, did_you_mean, number
+from uncollapse.distances import pairwise_distances
+from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, read_labels
+from uncollapse.health.guard import Guard, GuardEvent
+from uncollapse.health.loggers import Logger, log_health
+from uncollapse.health.monitor import CollapseMonitor
+from uncollapse.health.race import Listener
+from uncollapse.health.verdict import VERDICTS, Health
+
+__all__ = ["Watch", "watch"]
+
+_EVERY = 10  # steps between two looks, after the first hundred
+_CALLS = 16  # calls of an accumulated step that are judged together
+_BLIND = 20  # steps without a call that could be read: then something is wrong
+_HISTORY = 2000  # looks that are kept; beyond, every other one is dropped
+_log = logging.getLogger("uncollapse")
+
+
+class Watch:
+    """Watches a training loop for collapse, without changing it: `uc.watch` is this class.
+
+    The loop stays as it is: a hook on the criterion sees embeddings, labels and loss, a hook on the
+    optimizer runs after each step. What is seen is logged (logger `uncollapse`). `health` is that
+    of the last look, `events` what was reported or done, `history` the figures of each look.
+    `state_dict` and `load_state_dict` continue a watch in a resumed run; `close`, or leaving the
+    context, lets go of the loop.
+
+    **It never breaks the loop.** Whatever fails inside is reported once, with its traceback in
+    `error`, and watching ends. **It never changes a healthy run**: weights, buffers, optimizer and
+    random streams stay those of the run without it, bit for bit.
+
+    Args:
+        model: the network that is trained.
+        criterion: what the loop calls with embeddings and labels: a loss of ours, of
+            pytorch-metric-learning, torch or sentence-transformers, your own module, or the head of
+            an ArcFace loop. None, if only a layer is watched.
+        optimizer: the optimizer that steps, or several in a list.
+        action: `"warn"`; `"stop"` sets `stopped` too, for the loop to read; `"rescue"` restores the
+            last healthy state and goes on with a better strategy (`Guard`).
+        layer: the name of a part of `model` whose output is watched in place of what the criterion
+            gets: a projector, pooled features, tokens `[N, tokens, dim]`. Labels are optional.
+        every: steps between two looks. The first twenty steps are all looked at, later ones less
+            and less often, and each step while a verdict is about to change.
+        steps: steps of the whole run, of which a rescue's races may take a tenth.
+        loggers: these get the figures of each look, under names that begin with `prefix`.
+        miner: the miner, where it is not part of the criterion.
+        monitor: by default a `CollapseMonitor` of the criterion.
+        on_event: called with each event; by default it is logged.
+        guarded: passed to `Guard`: `race`, `trial`, `tolerance`, `snapshot_every`.
+
+    >>> model, criterion = nn.Linear(4, 2), nn.TripletMarginLoss()
+    >>> optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    >>> with Watch(model, criterion, optimizer) as watch:
+    ...     for _ in range(5):
+    ...         a, p, n = model(torch.randn(3, 8, 4)).unbind()
+    ...         criterion(a, p, n).backward()
+    ...         optimizer.step()
+    >>> watch.health.step, watch.health.n
+    (5, 24)
+    """
+
+    _at_work = False  # of any watch: what a race calls is not the loop's
+
+    def __init__(
+        self,
+        model: nn.Module,
+        criterion: nn.Module | None,
+        optimizer: Any,
+        *,
+        action: str = "warn",
+        layer: str | None = None,
+        every: int = _EVERY,
+        steps: int | None = None,
+        loggers: Sequence[Logger] = (),
+        miner: object | None = None,
+        monitor: CollapseMonitor | None = None,
+        on_event: Callable[[GuardEvent], None] | None = None,
+        prefix: str = "collapse",
+        **guarded: Any,
+    ) -> None:
+        watched = None if layer is None else _submodule(model, layer)
+        if layer is None and not isinstance(criterion, nn.Module):
+            allowed = "the loss module that the loop calls (a function: as the forward of a module)"
+            raise InputError("criterion", type(criterion).__name__, f"{allowed}, or a layer")
+        monitor = monitor or CollapseMonitor(criterion, miner=miner)
+        if action != "warn" and _processes() > 1:
+            _log.warning("with %d processes the watch only warns: each sees its own", _processes())
+            action = "warn"
+        self.guard = Guard(
+            model, optimizer, criterion, monitor, action=action, steps=steps, **guarded
+        )
+        self.criterion, self.layer = criterion, layer
+        self.every, self.prefix, self.loggers = check_int("every", every), prefix, tuple(loggers)
+        self.on_event = on_event or _log_event
+        self.step = 0
+        self.error: str | None = None
+        self.history: list[dict[str, Any]] = []
+        self._next = 1  # the step that is looked at next
+        self._pairs = 0  # columns of texts so far: each pair is a class of its own
+        self._stepping = False
+        self._calls: deque[_Seen] = deque(maxlen=_CALLS)
+        self._rows: deque[_Seen] = deque(maxlen=_CALLS)  # of the layer, since the criterion's call
+        self._handles = self._attach(criterion, watched)
+        if action == "rescue":
+            _log.warning("uncollapse, to rescue this run, keeps %s", self.guard.memory)
+
+    def _attach(self, criterion: object, layer: nn.Module | None) -> list[RemovableHandle]:
+        def listen(function: Callable[..., None]) -> Listener:
+            return Listener(partial(self._safely, function))
+
+        handles = []
+        if layer is not None:
+            handles.append(layer.register_forward_hook(listen(self._see_layer)))
+        if isinstance(criterion, nn.Module):
+            see = listen(self._see_criterion)
+            handles.append(criterion.register_forward_hook(see, with_kwargs=True))
+        for each in self.guard.optimizers:
+            handles.append(each.register_step_pre_hook(listen(self._see_step_begin)))
+        last = self.guard.optimizers[-1]
+        handles.append(last.register_step_post_hook(listen(self._see_step)))
+        return handles
+
+    @property
+    def health(self) -> Health | None:
+        """The health at the last look; None before the first."""
+        return self.guard.monitor.health
+
+    @property
+    def events(self) -> list[GuardEvent]:
+        """What was reported or done, in order."""
+        return self.guard.events
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run should end: `action="stop"` saw a collapse."""
+        return self.guard.stopped
+
+    def close(self) -> None:
+        """Let go of the loop; health, events and history stay."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._calls.clear()
+        self._rows.clear()
+        self.guard.close()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def after_step(
+        self,
+        embeddings: ArrayLike,
+        labels: ArrayLike | None = None,
+        loss: float | Tensor | None = None,
+        step: int | None = None,
+    ) -> None:
+        """Look at a batch by hand, where no hook can see it; errors end the watching."""
+        self.step = self.step + 1 if step is None else step
+        self._safely(self._look, embeddings, labels, loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs to go on with the same watch."""
+        names = ("step", "_next", "_pairs", "history")
+        return {"guard": self.guard.state_dict()} | {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on as the watch that gave `state` would have."""
+        self.guard.load_state_dict(state["guard"])
+        for name, value in state.items():
+            if name != "guard":
+                setattr(self, name, value)
+
+    def _safely(self, work: Callable[..., None], *args: Any) -> None:
+        """Do a part of the watching; what fails ends it, not the loop."""
+        if Watch._at_work or self.error is not None:
+            return
+        Watch._at_work = True
+        try:
+            with torch.no_grad():
+                work(*args)
+        except Exception as error:
+            self.error = traceback.format_exc()
+            what = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+            _log.warning(
+                "uncollapse stopped watching at step %d; training goes on. %s%s "
+                "(traceback: print(watch.error))",
+                self.step,
+                what,
+                error,
+            )
+            self.close()
+        finally:
+            Watch._at_work = False
+
+    def _see_layer(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self._next <= self.step + 1 and (module.training or _has_graph(output)):
+            rows = layer_rows(output)
+            slope = _Slope([rows] if rows is output else [])
+            self._rows.append(_Seen(rows.detach(), None, None, slope))
+
+    def _see_criterion(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        due = self._next <= self.step + 1
+        if not (due or self.guard.action == "rescue") or not _has_graph(output):
+            return
+        if self.layer is None:
+            call = read_call(module, args, kwargs, output, self._pairs)
+            self._pairs += len(call.rows)
+            self.guard.record(call.sources[0], call.labels)
+            slope = _Slope(call.sources if due else [], output)
+            seen = [_Seen(call.rows, call.labels, loss_in(output), slope)]
+        else:
+            count = sum(len(layer.rows) for layer in self._rows)
+            labels = read_labels(args, kwargs, count)
+            seen = [_together(list(self._rows))] if self._rows else []
+            seen = [each._replace(labels=labels, loss=loss_in(output)) for each in seen]
+            self._rows.clear()
+        if self._stepping:  # a closure is called again and again: its last call counts
+            self._calls.clear()
+        self._calls.extend(seen)
+
+    def _see_step_begin(self, *_: object) -> None:
+        self._stepping = True
+
+    def _see_step(self, *_: object) -> None:
+        self._stepping = False
+        self.step += 1
+        calls = [*self._calls, *self._rows]
+        self._calls.clear()
+        self._rows.clear()
+        if not calls and self.health is None and self.step >= _BLIND:
+            what = "criterion" if self.layer is None else "layer"
+            given = f"no call of the {what} in training, in {self.step} steps"
+            raise InputError(what, given, "the module that the loop itself calls")
+        if calls and self.step >= self._next:
+            seen = _together(calls)
+            self._look(seen.rows, seen.labels, seen.loss, seen.slope.rows())
+
+    def _look(self, rows: Any, labels: Any, loss: Any, slope: Tensor | None = None) -> None:
+        if isinstance(rows, Tensor):
+            rows, labels, loss, slope = self.guard.monitor.on_host(rows, labels, loss, slope)
+        self.guard.measured_drift = None if slope is None else _radial_drift(rows, slope)
+        events = self.guard.after_step(rows, labels, loss, self.step)
+        health = self.guard.monitor.health
+        soon = self.guard.monitor.undecided or any(event.kind == "rescue" for event in events)
+        self._next = self.step + (1 if soon else min(self.every, max(1, self.step // 10)))
+        for event in events:
+            self.on_event(event)
+        if health is not None:
+            known = {"loss": None if loss is None else float(loss), "verdict": health.verdict}
+            self.history.append({"step": self.step, **health.scalars(), **known})
+            if len(self.history) > _HISTORY:
+                del self.history[1::2]
+            for logger in self.loggers:
+                log_health(logger, health, self.step, prefix=self.prefix)
+
+    def _repr_html_(self) -> str:
+        """The last look, for a notebook."""
+        health = self.health
+        if health is None:
+            return "<p>uncollapse: nothing seen yet</p>"
+        lines = [*health.reasons, health.advice, *map(str, self.events[-3:])]
+        items = "".join(f"<li>{html.escape(line)}</li>" for line in filter(None, lines))
+        figures = ", ".join(
+            f"{name.replace('_', ' ')} {number(value)}"
+            for name, value in health.scalars().items()
+            if name in ("diameter", "spread", "effective_rank", "mean_cosine", "relative_diameter")
+        )
+        title = f"Step {self.step}. {VERDICTS[health.verdict].headline}"
+        curve = _curve([row["diameter"] for row in self.history if "diameter" in row])
+        return f"<p><b>{html.escape(title)}</b></p>{curve}<p>{figures}</p><ul>{items}</ul>"
+
+
+class _Slope:
+    """The gradient at some tensors, caught in the backward pass, for a loss of weight one.
+
+    A scaler, or accumulation, multiplies the loss: what it does to the criterion's output is caught
+    too, and divided by.
+    """
+
+    def __init__(self, sources: Sequence[Tensor], output: Any = None) -> None:
+        self.count = len(sources)
+        self.caught: dict[int, Tensor] = {}
+        weighed = [output] if isinstance(output, Tensor) and output.ndim == 0 else []
+        for n, tensor in enumerate([*sources, *weighed]):
+            if tensor.requires_grad:
+                tensor.register_hook(partial(self._catch, n))  # type: ignore[no-untyped-call]
+
+    def _catch(self, n: int, gradient: Tensor) -> None:
+        self.caught[n] = gradient.detach()
+
+    def rows(self) -> Tensor | None:
+        """The gradient at the rows; None where it has not come by."""
+        if not self.count or any(n not in self.caught for n in range(self.count)):
+            return None
+        slope = joined([self.caught[n] for n in range(self.count)])
+        return slope / self.caught[self.count] if self.count in self.caught else slope
+
+
+class _Seen(NamedTuple):
+    """Rows of one call or several, with labels, loss and gradient as far as they are known."""
+
+    rows: Tensor
+    labels: Any
+    loss: Tensor | None
+    slope: _Slope
+
+
+def _together(calls: list[_Seen]) -> _Seen:
+    """The calls of one step as one batch, with the mean of their losses."""
+    last = calls[-1]
+    calls = [call for call in calls if call.rows.shape[1:] == last.rows.shape[1:]]
+    if len(calls) == 1:
+        return last
+    labels: Any = [call.labels for call in calls]
+    if any(each is None for each in labels):
+        labels = None
+    elif all(isinstance(each, Tensor) for each in labels):
+        labels = torch.cat(labels)
+    else:
+        labels = np.concatenate([label_array(each, None) for each in labels])
+    losses = [call.loss.float() for call in calls if call.loss is not None]
+    loss = torch.stack(losses).mean() if losses else None
+    return _Seen(torch.cat([call.rows for call in calls]), labels, loss, _Slope([]))
+
+
+def _radial_drift(rows: Tensor, slope: Tensor) -> float | None:
+    """Drift by a gradient that is known (`drifts.drift`); None where it has no value."""
+    wide = rows.double()
+    mean = float(pairwise_distances(wide).sum()) / max(len(wide) * (len(wide) - 1), 1)
+    value = float(((wide - wide.mean(0)) * slope.double()).sum()) / mean if mean > 0 else math.nan
+    return value if math.isfinite(value) else None
+
+
+def _has_graph(output: Any) -> bool:
+    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(output))
+
+
+def _submodule(model: nn.Module, name: str) -> nn.Module:
+    """A part of a network by its name, also inside DataParallel or a compiled network."""
+    plain: dict[str, nn.Module] = {
+        key.replace("_orig_mod.", "").removeprefix("module."): part
+        for key, part in model.named_modules()
+        if key
+    }
+    if name not in plain:
+        allowed = "the name of a part of the model, as model.named_modules() has it"
+        raise InputError("layer", name, allowed, shown=f"{name!r}{did_you_mean(str(name), plain)}")
+    return plain[name]
+
+
+def _processes() -> int:
+    known = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_world_size() if known else 1
+
+
+def _curve(values: Sequence[float]) -> str:
+    """A small line of values over the looks."""
+    top, last = max(values, default=0.0) or 1.0, max(len(values) - 1, 1)
+    line = " ".join(f"{200 * n / last:.1f},{40 - 38 * v / top:.1f}" for n, v in enumerate(values))
+    style = 'fill="none" stroke="currentColor"'
+    return f'<svg width="200" height="40"><polyline {style} points="{line}"/></svg>'
+
+
+def _log_event(event: GuardEvent) -> None:
+    _log.warning("uncollapse, %s", event)
+
+
+watch = Watch  # as a user calls it
