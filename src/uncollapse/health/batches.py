@@ -55,6 +55,7 @@ def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: 
     if not sources:
         graph = [x for _, x in wide if x.requires_grad]
         sources = graph or [x for _, x in wide]
+    sources = list({id(x): x for x in sources}.values())  # a model may write into what it is given
     widths = {tuple(x.shape[1:]) for x in sources}
     scores = isinstance(criterion, _OF_SCORES) and "scores of classes, not embeddings: "
     if len(widths) != 1 or scores:

@@ -18,26 +18,13 @@ from torch.utils._pytree import tree_leaves
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number, percent
+from uncollapse.health import race as races
 from uncollapse.health.advice import Strategy, contenders, rank_strategies
 from uncollapse.health.drifts import LossFn, drift, has_unit_rows, predict_scale
 from uncollapse.health.figures import spread
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.race import (
-    MOST_BYTES,
-    Listener,
-    LoopTrial,
-    Race,
-    Trial,
-    optimizers_in,
-    plan_race,
-    run_race,
-)
-from uncollapse.health.strategy import (
-    apply_strategy,
-    left_alone,
-    random_streams_kept,
-    strategy_of,
-)
+from uncollapse.health.race import Listener, LoopTrial, Race, Trial
+from uncollapse.health.strategy import apply_strategy, left_alone, random_streams_kept, strategy_of
 from uncollapse.health.verdict import Health
 from uncollapse.losses import Loss
 
@@ -123,6 +110,7 @@ class Guard:
         snapshot_every: steps between copies of a healthy state.
         steps: steps of the whole run, of which races may take a tenth; 800 if it is not given.
         race: whether rescues race at all.
+        max_norm: the loop clips the norm of its gradients to this; races do so too.
         trial: trains and judges in races, where that takes more than `loss_fn(model(inputs),
             labels)`.
 
@@ -147,12 +135,13 @@ class Guard:
         snapshot_every: int = 20,
         steps: int | None = None,
         race: bool = True,
+        max_norm: float | None = None,
         trial: Trial | None = None,
     ) -> None:
         check_choice("action", action, ACTIONS)
         _check_parts(model, loss_fn)
         self.model, self.loss_fn = model, loss_fn
-        self.optimizers = optimizers_in(optimizer)
+        self.optimizers = races.optimizers_in(optimizer)
         self.monitor = monitor or CollapseMonitor(loss_fn)
         self.action = action
         self.tolerance = check_number("tolerance", tolerance, 0.0)
@@ -168,7 +157,7 @@ class Guard:
         self._state = _State(race_left=budget)
         if not race or action != "rescue" or (trial is None and self.first == Strategy()):
             trial = Trial(model, optimizer, loss_fn)
-        self._trial = trial or LoopTrial(model, optimizer, loss_fn)
+        self._trial = trial or LoopTrial(model, optimizer, loss_fn, max_norm)
         if action == "rescue":
             self._take_snapshot()
 
@@ -209,15 +198,12 @@ class Guard:
 
     @property
     def memory(self) -> str:
-        """What it keeps, in MB; the optimizers' state counts as far as it exists."""
-        if self.action != "rescue":
-            return "no copies"
-        state = [tensor for each in self.optimizers for tensor in tree_leaves(each.state_dict())]
-        tensors = [*self.model.state_dict().values(), *state]
-        size = sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor)) / 2**20
-        races = f", and the last batches, at most {MOST_BYTES // 2**20} MB"
-        races *= isinstance(self._trial, LoopTrial)
-        return f"two copies of network and optimizer, {size:.3g} MB each{races}"
+        """What it keeps to rescue a run; the optimizers' state counts as far as it exists."""
+        states = [self.model.state_dict(), *(each.state_dict() for each in self.optimizers)]
+        tensors = [leaf for leaf in tree_leaves(states) if isinstance(leaf, Tensor)]
+        size = sum(tensor.nbytes for tensor in tensors) / 2**20
+        batches = races.MOST_BYTES // 2**20 * isinstance(self._trial, LoopTrial)
+        return f"two copies of the network ({size:.3g} MB each) and at most {batches} MB of batches"
 
     def close(self) -> None:
         """Let go of the optimizers; a rate that was lowered stays lowered."""
@@ -388,10 +374,10 @@ class Guard:
 
     def _raced_choice(self, safe: Sequence[Strategy], size: int) -> tuple[Strategy, Race | None]:
         """The winner of a race, in whose state the run then is; without a race the first."""
-        plan = plan_race(len(safe), self._state.race_left, size)
+        plan = races.plan_race(len(safe), self._state.race_left, size)
         if plan is None:
             return safe[0], None
-        race = run_race(self._trial, safe, partial(apply_strategy, self.loss_fn), plan, size)
+        race = races.run_race(self._trial, safe, partial(apply_strategy, self.loss_fn), plan, size)
         if race is None:
             return safe[0], None
         self._state.race_left -= race.spent

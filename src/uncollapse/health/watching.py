@@ -7,7 +7,7 @@ import logging
 import math
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -66,7 +66,8 @@ class Watch:
         miner: the miner, where it is not part of the criterion.
         monitor: by default a `CollapseMonitor` of the criterion.
         on_event: called with each event; by default it is logged.
-        guarded: passed to `Guard`: `race`, `trial`, `tolerance`, `snapshot_every`.
+        by_hand: nothing is hooked but the optimizer; the loop calls `after_step`.
+        guarded: passed to `Guard`: `race`, `max_norm`, `tolerance`, `snapshot_every`.
 
     >>> model, criterion = nn.Linear(4, 2), nn.TripletMarginLoss()
     >>> optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -96,10 +97,11 @@ class Watch:
         monitor: CollapseMonitor | None = None,
         on_event: Callable[[GuardEvent], None] | None = None,
         prefix: str = "collapse",
+        by_hand: bool = False,
         **guarded: Any,
     ) -> None:
         watched = None if layer is None else _submodule(model, layer)
-        if layer is None and not isinstance(criterion, nn.Module):
+        if layer is None and not by_hand and not isinstance(criterion, nn.Module):
             allowed = "the loss module that the loop calls (a function: as the forward of a module)"
             raise InputError("criterion", type(criterion).__name__, f"{allowed}, or a layer")
         monitor = monitor or CollapseMonitor(criterion, miner=miner)
@@ -109,7 +111,7 @@ class Watch:
         self.guard = Guard(
             model, optimizer, criterion, monitor, action=action, steps=steps, **guarded
         )
-        self.criterion, self.layer = criterion, layer
+        self.criterion, self.layer, self.by_hand = criterion, layer, by_hand
         self.every, self.prefix, self.loggers = check_int("every", every), prefix, tuple(loggers)
         self.on_event = on_event or _log_event
         self.step = 0
@@ -117,12 +119,13 @@ class Watch:
         self.history: list[dict[str, Any]] = []
         self._next = 1  # the step that is looked at next
         self._pairs = 0  # columns of texts so far: each pair is a class of its own
+        self._texts: list[Any] = []  # what a text model gave inside the criterion
         self._stepping = False
         self._calls: deque[_Seen] = deque(maxlen=_CALLS)
         self._rows: deque[_Seen] = deque(maxlen=_CALLS)  # of the layer, since the criterion's call
         self._handles = self._attach(criterion, watched)
         if action == "rescue":
-            _log.warning("uncollapse, to rescue this run, keeps %s", self.guard.memory)
+            _log.warning("uncollapse keeps %s, to rescue this run", self.guard.memory)
 
     def _attach(self, criterion: object, layer: nn.Module | None) -> list[RemovableHandle]:
         def listen(function: Callable[..., None]) -> Listener:
@@ -134,6 +137,8 @@ class Watch:
         if isinstance(criterion, nn.Module):
             see = listen(self._see_criterion)
             handles.append(criterion.register_forward_hook(see, with_kwargs=True))
+            if isinstance(inner := getattr(criterion, "model", None), nn.Module):
+                handles.append(inner.register_forward_hook(listen(self._see_texts)))
         for each in self.guard.optimizers:
             handles.append(each.register_step_pre_hook(listen(self._see_step_begin)))
         last = self.guard.optimizers[-1]
@@ -221,12 +226,18 @@ class Watch:
             slope = _Slope([rows] if rows is output else [])
             self._rows.append(_Seen(rows.detach(), None, None, slope))
 
+    def _see_texts(self, module: nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, Mapping) and "sentence_embedding" in output:
+            self._texts.append(output["sentence_embedding"])
+
     def _see_criterion(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         due = self._next <= self.step + 1
+        texts, self._texts = self._texts, []
         if not (due or self.guard.action == "rescue") or not _has_graph(output):
             return
         if self.layer is None:
-            call = read_call(module, args, kwargs, output, self._pairs)
+            given = {"sentence_embedding": texts} if texts else output
+            call = read_call(module, args, kwargs, given, self._pairs)
             self._pairs += len(call.rows)
             self.guard.record(call.sources[0], call.labels)
             slope = _Slope(call.sources if due else [], output)
