@@ -26,6 +26,7 @@ from uncollapse.health.loggers import Logger, log_health
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Listener
 from uncollapse.health.verdict import VERDICTS, Health
+from uncollapse.losses import Loss
 
 __all__ = ["Watch", "watch"]
 
@@ -240,7 +241,10 @@ class Watch:
             call = read_call(module, args, kwargs, given, self._pairs)
             self._pairs += len(call.rows)
             self.guard.record(call.sources[0], call.labels)
-            slope = _Slope(call.sources if due else [], output)
+            ours = (
+                isinstance(module, Loss) and call.labels is not None
+            )  # which `drift` can ask again
+            slope = _Slope([] if ours or not due else call.sources, output)
             seen = [_Seen(call.rows, call.labels, loss_in(output), slope)]
         else:
             count = sum(len(layer.rows) for layer in self._rows)
