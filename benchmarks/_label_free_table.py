@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ BROKEN = (
     "VICReg without variance term",
 )
 EARLY = ("30", "60")
+SHORT = 250  # steps of most runs
 FEWEST = 3  # runs of either kind that an AUC takes
 
 
@@ -99,7 +100,8 @@ def _or_worst(value: float) -> float:
 
 def summary(found: Sequence[tuple[Any, Mapping[str, Any]]]) -> str:
     """All tables, as Markdown: those of the judging sets, then of the one it was chosen on."""
-    runs = [Outcome(*pair) for pair in found]
+    every = [Outcome(*pair) for pair in found]
+    runs = [run for run in every if run.setting.steps <= SHORT]
     judging = [run for run in runs if run.setting.data != CHOSEN_ON]
     chosen = [run for run in runs if run.setting.data == CHOSEN_ON]
     parts = []
@@ -110,7 +112,23 @@ def summary(found: Sequence[tuple[Any, Mapping[str, Any]]]) -> str:
             words += f"{sum(seconds) / 60:.0f} min of one core together."
             tables = [table(members) for table in (_aucs, _alarms, _causes, _settings)]
             parts += [f"## {title}", words, *tables]
+    if longer := [run for run in every if run.setting.steps > SHORT]:
+        parts += [f"## {longer[0].setting.steps} steps", _longer(longer, runs)]
     return "\n\n".join(parts)
+
+
+def _longer(runs: Sequence[Outcome], short: Sequence[Outcome]) -> str:
+    """Long runs beside short ones, which are their first steps."""
+    ends = {run.setting: run.left("end") for run in short}
+    head = "data | method | broken | drift at 60 | spread left at 60 | at 250 | at the end"
+    lines = [f"| {head} | R@1 kept | rank kept |", "|---" * 9 + "|"]
+    for run in sorted(runs, key=lambda run: (run.setting.data, not run.broken)):
+        same = ends.get(replace(run.setting, steps=SHORT), math.nan)
+        shares = [run.left("60"), same, run.left("end"), run.kept("recall"), run.kept("rank")]
+        cells = [run.setting.data, run.setting.name, "yes" if run.broken else "no"]
+        cells += [f"{run.seen('60', 'drift'):+.2f}", *[f"{share:.2f}" for share in shares]]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def _groups(runs: Sequence[Outcome]) -> dict[str, list[Outcome]]:
@@ -177,7 +195,7 @@ def _alarms(runs: Sequence[Outcome]) -> str:
 
 
 def _causes(runs: Sequence[Outcome]) -> str:
-    """Does the drift say whether the loss is to blame? Of all runs, and of those that lost spread."""
+    """Does the drift say whether the loss is to blame: of all runs, and where spread was lost?"""
     rules: dict[str, Callable[[Outcome, str], bool]] = {
         f"drift > {DRIFT_ALARM:g}": Outcome.pulled,
         f"its cosine > {COSINE_ALARM:g}": lambda run, step: (
@@ -246,7 +264,8 @@ def write_csv(found: Sequence[tuple[Any, Mapping[str, Any]]], path: Path) -> Non
 
 def picture(found: Sequence[tuple[Any, Mapping[str, Any]]], path: Path) -> None:
     """Drift, and spread left, after 60 steps against the spread that is left at the end."""
-    runs = [Outcome(*pair) for pair in found if pair[0].data != CHOSEN_ON]
+    judging = [pair for pair in found if pair[0].data != CHOSEN_ON and pair[0].steps <= SHORT]
+    runs = [Outcome(*pair) for pair in judging]
     kinds = {
         "broken": ("loss whose optimum is a point", "cross", "bad"),
         "rate": ("rate x 20", "diamond", "s1"),

@@ -418,6 +418,15 @@ def test_alignment_alone_pulls_by_how_far_views_differ_and_how_narrow_the_cone_i
     assert found > 0
 
 
+def test_on_the_sphere_direction_drift_is_drift_in_other_units():
+    z, labels = cloud()
+    unit, loss_fn = normalize(z, dim=1), SupConLoss(temperature=0.3)
+    size = float((unit - unit.mean(0)).square().sum())
+    radial = drift(loss_fn, z, labels, normalize=True).value
+    found = direction_drift(lambda rows: loss_fn(rows, labels), unit)
+    assert found == pytest.approx(len(z) * radial * mean_distance(unit) / size, rel=1e-6)
+
+
 def test_direction_drift_does_not_depend_on_the_norms_of_rows():
     first, second = two_views()
     generator = torch.Generator().manual_seed(3)
