@@ -252,3 +252,51 @@ def test_fine_labels_that_divide_a_class_are_seen():
     assert finer_classes(SimpleNamespace(labels=coarse, fine_labels=torch.tensor([5, 6, 7, 7])))
     assert finer_classes(SimpleNamespace(labels=coarse, fine_labels=coarse + 3)) is None
     assert finer_classes(SimpleNamespace(labels=coarse)) is None
+
+
+# Without labels.
+
+UNLABELLED = {
+    "no labels, the loss pulls directions together": RunSettings(labels=False, direction_drift=0.4),
+    "no labels, the loss does not": RunSettings(labels=False, direction_drift=-0.01, lr=0.3),
+    "no labels, nothing else known": RunSettings(labels=False),
+}
+
+
+@pytest.mark.parametrize("name", UNLABELLED)
+def test_the_docs_say_what_helps_without_labels(name):
+    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
+    advice = advise_on("cone", UNLABELLED[name])
+    assert f"| {advice.sentence} | {advice.evidence} |" in line
+
+
+def test_advice_without_labels_is_about_what_such_methods_have():
+    for verdict in _ADVICE:
+        for known in UNLABELLED.values():
+            sentence = advise_on(verdict, known, dim=64, axes=2).sentence
+            if verdict != "uninformative":  # a verdict that takes labels
+                assert not re.search("positives|negatives|class|label|scale_free", sentence)
+    pulled, not_pulled, unknown = (advise_on("shrinking", s) for s in UNLABELLED.values())
+    assert "direction drift +0.4" in pulled.cause
+    assert "stop-gradient" in pulled.sentence
+    assert "learning rate" not in pulled.sentence
+    assert "direction drift -0.01" in not_pulled.cause
+    assert not_pulled.sentence.startswith("try lr = 0.1, batch norm")
+    assert "stop-gradient" in unknown.sentence
+    assert "a lower learning rate" in unknown.sentence
+    undefined = RunSettings(labels=False, direction_drift=float("nan"))
+    assert advise_on("shrinking", undefined) == unknown
+
+
+def test_the_monitor_knows_that_a_run_has_no_labels_unless_its_loss_mines():
+    def advice(loss_fn, labels):
+        monitor = CollapseMonitor(loss_fn, every=5)
+        for step in range(30):
+            monitor.update(rows("network-collapse", step), labels)
+        assert monitor.verdict == "network-collapse"
+        return monitor.advice
+
+    assert "stop-gradient" in advice(None, None)
+    assert "positives = easy" in advice(None, LABELS)
+    assert "positives = inside" in advice(triplet(), None)

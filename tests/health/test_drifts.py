@@ -14,8 +14,8 @@ from torch.nn.functional import normalize
 import uncollapse as uc
 from support.errors import refused
 from support.oracles import distance_matrix, labelled_sets
-from uncollapse.health import drift, drift_table, mode_drift
-from uncollapse.health.drifts import LOSSES
+from uncollapse.health import direction_drift, drift, drift_table, mode_drift
+from uncollapse.health.drifts import LOSSES, direction_rate
 from uncollapse.losses import ContrastiveLoss, MarginLoss, SupConLoss, TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 
@@ -355,3 +355,128 @@ def test_trimming_positives_to_those_inside_modes_moves_no_mode(seed):
     assert mode_drift(kept, z, labels, k=2).value == pytest.approx(0.0, abs=1e-9)
     more = TrimmedLoss(PULL, fraction=2 * inside, on="positives")
     assert mode_drift(more, z, labels, k=2).value > 1e-3
+
+
+# Directions, without labels.
+
+
+def two_views(seed=0, rows=12, dim=5):
+    """Two views of the same rows, not centred, with norms that differ."""
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(rows, dim, generator=generator).double() + 0.5
+    other = z + 0.5 * torch.randn(rows, dim, generator=generator).double()
+    return z * torch.rand(rows, 1, generator=generator).add(0.3), other
+
+
+def align(a, b):
+    return -torch.cosine_similarity(a, b).mean()
+
+
+def contrast(a, b):
+    """NT-Xent of SimCLR."""
+    unit = normalize(torch.cat([a, b]), dim=1)
+    logits = (unit @ unit.T / 0.2).fill_diagonal_(-math.inf)
+    return torch.nn.functional.cross_entropy(logits, torch.arange(len(unit)).roll(len(a)))
+
+
+def simsiam(a, b):
+    """With a fixed predictor."""
+    mixing = torch.linspace(-1.0, 2.0, a.shape[1] ** 2).double().view(a.shape[1], -1)
+    return (align(a @ mixing, b.detach()) + align(b @ mixing, a.detach())) / 2
+
+
+def moved(loss_fn, views, by):
+    """Directions after a small step of gradient flow on the sphere, and their spread."""
+    leaves = [normalize(z, dim=1).requires_grad_(True) for z in views]
+    slopes = torch.autograd.grad(loss_fn(*leaves), leaves)
+    rows = torch.cat([z.detach() - by * slope for z, slope in zip(leaves, slopes, strict=True)])
+    unit = rows / rows.norm(dim=1, keepdim=True)
+    return float((unit - unit.mean(0)).square().sum())
+
+
+@pytest.mark.parametrize("loss_fn", [align, contrast, simsiam])
+@pytest.mark.parametrize("seed", range(2))
+def test_direction_drift_is_the_fall_of_the_spread_under_gradient_flow(loss_fn, seed):
+    views, step = two_views(seed), 1e-5
+    fall = (moved(loss_fn, views, -step) - moved(loss_fn, views, step)) / (2 * step)
+    expected = len(torch.cat(views)) * fall / 2 / moved(loss_fn, views, 0.0)
+    assert abs(expected) > 1e-3
+    assert direction_drift(loss_fn, *views) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_alignment_alone_pulls_by_how_far_views_differ_and_how_narrow_the_cone_is(seed):
+    z, _ = two_views(seed)
+    first = normalize(z, dim=1)
+    tangent = torch.randn(first.shape, generator=torch.Generator().manual_seed(seed)).double()
+    tangent = normalize(tangent - (tangent * first).sum(1, keepdim=True) * first, dim=1)
+    c = 0.8
+    second = c * first + math.sqrt(1 - c * c) * tangent
+    m = float(torch.cat([first, second]).mean(0).square().sum())
+    found = direction_drift(align, first, second)
+    assert found == pytest.approx(2 * (1 - c) * m / (1 - m), rel=1e-9)
+    assert found > 0
+
+
+def test_on_the_sphere_direction_drift_is_drift_in_other_units():
+    z, labels = cloud()
+    unit, loss_fn = normalize(z, dim=1), SupConLoss(temperature=0.3)
+    size = float((unit - unit.mean(0)).square().sum())
+    radial = drift(loss_fn, z, labels, normalize=True).value
+    found = direction_drift(lambda rows: loss_fn(rows, labels), unit)
+    assert found == pytest.approx(len(z) * radial * mean_distance(unit) / size, rel=1e-6)
+
+
+def test_direction_drift_does_not_depend_on_the_norms_of_rows():
+    first, second = two_views()
+    generator = torch.Generator().manual_seed(3)
+    factors = torch.rand(len(first), 1, generator=generator).double().add(0.1)
+    found = direction_drift(contrast, first * factors, 7.0 * second)
+    assert found == pytest.approx(direction_drift(contrast, first, second), rel=1e-9)
+
+
+def test_directions_about_the_origin_are_not_pulled_together_by_their_own_turns():
+    # Any field that turns all rows together, or moves them along themselves, keeps the spread.
+    rows = torch.cat(two_views())
+    turn = torch.arange(25.0).double().view(5, 5)
+    turned = normalize(rows, dim=1) @ (turn - turn.T) / rows.norm(dim=1, keepdim=True)
+    assert direction_rate(rows, turned) == pytest.approx(0.0, abs=1e-9)
+    assert direction_rate(rows, 3.0 * rows) == pytest.approx(0.0, abs=1e-9)
+    # Alignment of two views whose mean direction is 0 does, too.
+    first = torch.cat([torch.eye(3), -torch.eye(3)]).double()
+    second = first.roll(1, dims=1) * 0.6 + first * 0.8
+    assert direction_drift(align, first, second) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_direction_drift_counts_a_view_without_gradient_and_leaves_parameters_alone():
+    first, second = two_views()
+    predictor = torch.nn.Linear(5, 5).double()
+    found = direction_drift(lambda a, b: align(predictor(a), b.detach()), first, second)
+    leaf = first.clone().requires_grad_(True)
+    (slope,) = torch.autograd.grad(align(predictor(leaf), second), leaf)
+    both = torch.cat([slope, torch.zeros_like(second)])
+    assert found == pytest.approx(direction_rate(torch.cat([first, second]), both), rel=1e-9)
+    assert all(p.grad is None for p in predictor.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_direction_rate_is_nan_where_nothing_can_be_said(dtype):
+    same = torch.randn(1, 8, generator=torch.Generator().manual_seed(0)).to(dtype).expand(6, 8)
+    slope = torch.ones(6, 8, dtype=dtype)
+    assert math.isnan(direction_rate(same, slope))
+    assert math.isnan(direction_rate(torch.full_like(slope, math.nan), slope))
+    rows = torch.eye(6, 8).to(dtype)
+    assert math.isnan(direction_rate(rows, slope * math.inf))
+    assert not math.isnan(direction_rate(rows, slope))
+    views = rows.view(2, 3, 8)  # [batch, views, dim]
+    assert direction_rate(views, slope.view(2, 3, 8)) == direction_rate(rows, slope)
+
+
+def test_direction_drift_refuses_what_is_no_loss_or_no_view():
+    first, second = two_views()
+    with refused("loss_fn"):
+        direction_drift(first, second)
+    with refused("loss_fn"):
+        direction_drift(lambda a, b: a - b, first, second)
+    with refused("views"):
+        direction_drift(align)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from uncollapse._base.extras import lazy_names
 from uncollapse.health.advice import RunSettings, rank_strategies
-from uncollapse.health.drifts import Probe, drift, drift_table, mode_drift, probe
+from uncollapse.health.drifts import Probe, direction_drift, drift, drift_table, mode_drift, probe
 from uncollapse.health.figures import measure
 from uncollapse.health.forecasts import Forecast, forecast
 from uncollapse.health.guard import Guard
@@ -36,6 +36,7 @@ __all__ = [
     "Thresholds",
     "WandbLogger",
     "Watch",
+    "direction_drift",
     "drift",
     "drift_table",
     "forecast",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from uncollapse.health.verdict import Health
+from uncollapse.health.verdict import PULLS_DIRECTIONS, Health
 
 __all__ = ["Advice", "RunSettings", "Strategy", "advise", "advise_on", "rank_strategies"]
 
@@ -23,6 +23,7 @@ _KEYS |= {name: f"loss.{name}" for name in FORM}
 _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
 _USUAL_LR = 1e-2  # few networks train at more
+_DIRECTION_STUDY = "measured: docs/results/label-free"
 # Of docs/choosing.md, "Which strategy is best".
 _STUDY = "best of six strategies in 12 of 27 settings of the study, within 3 % of the best in 22"
 
@@ -33,6 +34,8 @@ class RunSettings:
 
     `k` is the samples of a class in a batch, `several_modes` whether classes have several modes,
     `summed` whether other losses are added to this one, `memory` the rows of a cross-batch memory.
+    `labels` is False for a run without labels (SimCLR, SimSiam, BYOL, VICReg), `direction_drift`
+    what `health.direction_drift` last gave.
 
     >>> RunSettings(lr=0.1).known(RunSettings(lr=0.2, k=4)).k
     4
@@ -51,6 +54,8 @@ class RunSettings:
     several_modes: bool | None = None
     summed: bool | None = None
     memory: int | None = None
+    labels: bool | None = None
+    direction_drift: float | None = None
 
     def known(self, other: RunSettings) -> RunSettings:
         """These settings, and the other's where these are unknown."""
@@ -141,7 +146,10 @@ def advise_on(
     >>> advise_on("network-collapse", settings).sentence
     'try positives = inside with scale_free = true, or positives = inside'
     """
-    return _ADVICE[verdict](settings, dim, axes)
+    # Who mines has labels, also where the monitor is not given them.
+    without = settings.labels is False and settings.positives is None
+    by_verdict = _ADVICE | (_WITHOUT_LABELS if without else {})
+    return by_verdict[verdict](settings, dim, axes)
 
 
 def lower_rate(lr: float) -> float:
@@ -237,6 +245,39 @@ _ADVICE: dict[str, Callable[[RunSettings, int | None, int | None], Advice]] = {
     "diverging": _diverging,
     "cone": _cone,
     "uninformative": _uninformative,
+}
+
+
+# Without labels: what such methods have.
+
+
+def _directions(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+    """By what the loss does to the directions, where that is known."""
+    slower, pull = _slower(settings), settings.direction_drift
+    batch_norm = "batch norm in the projector"
+    if pull is None or math.isnan(pull):
+        checks = ["checking predictor, stop-gradient and EMA", "a larger variance term"]
+        return Advice("", _try([*checks, batch_norm, slower]), "opinion")
+    if pull > PULLS_DIRECTIONS:
+        cause = f"the loss pulls directions together (direction drift {pull:+.2g})"
+        against = ["a predictor with a stop-gradient or an EMA target", "a larger variance term"]
+        return Advice(cause, _try(against), _DIRECTION_STUDY)
+    cause = f"the loss does not pull directions together (direction drift {pull:+.2g})"
+    return Advice(cause, _try([slower, batch_norm, "another temperature"]), "opinion")
+
+
+def _few_dimensions(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+    advice = _dimensional(settings, dim, axes)
+    remedies = ["a larger covariance or redundancy term", "batch norm in the projector"]
+    return replace(advice, sentence=_try([*remedies, "stronger augmentation"]))
+
+
+_WITHOUT_LABELS = {
+    "network-collapse": _directions,
+    "shrinking": _directions,
+    "class-collapse": _directions,
+    "dimensional-collapse": _few_dimensions,
+    "cone": _directions,
 }
 
 

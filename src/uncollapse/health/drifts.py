@@ -25,7 +25,18 @@ from uncollapse.losses.registry import always_normalizes, make_loss
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
-__all__ = ["Drift", "DriftRow", "ModeDrift", "Probe", "drift", "drift_table", "mode_drift", "probe"]
+__all__ = [
+    "Drift",
+    "DriftRow",
+    "ModeDrift",
+    "Probe",
+    "direction_drift",
+    "direction_rate",
+    "drift",
+    "drift_table",
+    "mode_drift",
+    "probe",
+]
 
 MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
 MODE_NEIGHBOURS = 3  # neighbours that show a mode
@@ -148,6 +159,59 @@ def mode_drift(
     showing = [rates for rates in every if not math.isnan(rates[0])]
     (value, exact, inside), spread = _means(showing or every[:1])
     return ModeDrift(value, spread, exact, inside)
+
+
+def direction_drift(loss_fn: Callable[..., Tensor], *views: ArrayLike) -> float:
+    """The rate at which a loss pulls directions together, without labels: see `direction_rate`.
+
+    Losses of self-supervised learning see directions only: their `drift` is about 0 whatever they
+    do. `loss_fn(*views)` is the loss of the views' embeddings, with its predictor, stop-gradient
+    and targets inside, as in training. The directions of all views count together. One backward
+    pass, to the embeddings alone: parameters get no gradient. NaN where all directions are equal,
+    or something is not finite.
+
+    A batch after some 60 steps says more than one of an untrained network.
+
+    >>> first, second = torch.eye(2), torch.tensor([[0.6, 0.8], [0.0, 1.0]])
+    >>> align = lambda a, b: -torch.cosine_similarity(a, b).mean()
+    >>> round(direction_drift(align, first, second), 3)
+    0.686
+    >>> direction_drift(lambda a, b: align(a.detach(), b.detach()), first, second)  # no gradient
+    0.0
+    """
+    if not callable(loss_fn) or isinstance(loss_fn, type):
+        raise InputError("loss_fn", f"{type(loss_fn).__name__} (swapped?)", "a loss, before views")
+    if not views:
+        raise InputError("views", "none", "the embeddings of one view or more")
+    leaves = [points(z, "views").detach().clone().requires_grad_(True) for z in views]
+    gradients = _backward(lambda: loss_fn(*leaves), leaves)[1]
+    return direction_rate(torch.cat(leaves), torch.cat(gradients))
+
+
+@torch.no_grad()
+def direction_rate(rows: Tensor, gradient: Tensor) -> float:
+    """n <U_c, g> / |U_c|² of rows `[..., dim]` and the gradient at them; one read from a device.
+
+    U are the n rows over their norms, U_c those about their mean, g the gradient by U: that by
+    the rows times their norm, projected onto the sphere's tangents. Under gradient flow of the
+    directions d/dt |U_c|² = −2 <U_c, g>. So positive pulls directions together, negative spreads
+    them. NaN where all directions are equal, or something is not finite.
+
+    >>> rows, gradient = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, -1.0], [0, 0]])
+    >>> direction_rate(rows, gradient)  # the first direction moves to the second
+    2.0
+    """
+    rows, gradient = (x.flatten(0, -2) for x in (rows, gradient))
+    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    unit = rows / norms.clamp(min=_TINY)
+    slope = gradient.to(unit.dtype) * norms
+    slope = slope - (slope * unit).sum(1, keepdim=True) * unit
+    about = unit - unit.mean(0)
+    size = about.square().sum()
+    rate = len(rows) * (about * slope).sum() / size
+    known = rate.isfinite() & (size > len(rows) * (8 * torch.finfo(unit.dtype).eps) ** 2)
+    return float(torch.where(known, rate, math.nan))
 
 
 class Maker(NamedTuple):
@@ -368,15 +432,8 @@ def batch_gradient(
     if normalize:
         leaf = torch.nn.functional.normalize(leaf, dim=1)
     leaf = leaf.clone().requires_grad_(True)
-    with torch.enable_grad(), reading(loss_fn):
-        loss = loss_fn(leaf, labels)
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
-        raise InputError("loss_fn", f"a {type(loss).__name__}{shape} from it", "one number: a mean")
-    gradient = torch.zeros_like(leaf)
-    if loss.requires_grad:
-        slopes = torch.autograd.grad(loss, leaf, torch.ones_like(loss), allow_unused=True)
-        gradient = gradient if slopes[0] is None else slopes[0]
+    with reading(loss_fn):
+        loss, (gradient,) = _backward(lambda: loss_fn(leaf, labels), [leaf])
     rows = centre(leaf)
     slope = gradient.to(rows.dtype)
     if normalize:
@@ -385,6 +442,20 @@ def batch_gradient(
     distances = pairwise_distances(rows)
     mean = float(distances.sum()) / (len(rows) * (len(rows) - 1))
     return BatchGradient(rows, slope, distances, mean, float(loss.detach()))
+
+
+def _backward(loss_of: Callable[[], Tensor], leaves: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """The loss, and its gradients by the leaves: zeros for one that it does not depend on."""
+    with torch.enable_grad():
+        loss = loss_of()
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
+        raise InputError("loss_fn", f"a {type(loss).__name__}{shape} from it", "one number: a mean")
+    if not loss.requires_grad:
+        return loss, [torch.zeros_like(leaf) for leaf in leaves]
+    slopes = torch.autograd.grad(loss, leaves, torch.ones_like(loss), allow_unused=True)
+    pairs = zip(leaves, slopes, strict=True)
+    return loss, [torch.zeros_like(leaf) if slope is None else slope for leaf, slope in pairs]
 
 
 def _radial_rates(at: BatchGradient) -> tuple[float, float, float]:

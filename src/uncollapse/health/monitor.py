@@ -162,7 +162,8 @@ class CollapseMonitor:
         step = counts.updates if step is None else step
         if counts.updates == 0:
             counts.first_step = step
-            self.settings = self.settings.known(RunSettings(batch_size=len(z)))
+            seen = RunSettings(batch_size=len(z), labels=labels is not None)
+            self.settings = self.settings.known(seen)
         counts.updates += 1
         if loss is not None:
             loss = scalar(loss, "loss")
