@@ -6,7 +6,6 @@ plain values only, no loss (`health.strategy` reads them off one), so that a pag
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +19,15 @@ MINED, FORM = ("positives", "negatives", "pool"), ("scale_free", "margin", "soft
 # Where a config has each field of a strategy.
 _KEYS = {name: f"mining.{name}" for name in MINED}
 _KEYS |= {name: f"loss.{name}" for name in FORM}
+# What to check of a loss that sits at a resting value.
+_STILL = "the learning rate, whether the optimiser has the network's parameters, the temperature or"
+_STILL += " scale of the loss, and whether labels belong to their rows"
+NEXT_CHECKS = {
+    "point": f"whether rows differ (uncollapse diagnose); if they do, {_STILL}",
+    "equal": f"whether rows differ (uncollapse diagnose); if they do, {_STILL}",
+    "random": f"nothing if training has just begun; else {_STILL}",
+    "aligned": "whether rows differ (uncollapse diagnose): their mean cosine, and the rank",
+}
 _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
 _USUAL_LR = 1e-2  # few networks train at more
@@ -69,15 +77,6 @@ class RunSettings:
         names = MINED if self.scale_free is None else (*MINED, *FORM)
         return Strategy(**{name: getattr(self, name) for name in names})
 
-    @property
-    def collapsed_loss(self) -> tuple[float, str] | None:
-        """What a triplet loss is when all embeddings coincide, and what that value is called."""
-        if self.margin is None or self.summed:  # what else is added has its own value there
-            return None
-        if self.soft:
-            return math.log1p(math.exp(self.margin)), f"softplus({self.margin:g}) ="
-        return (self.margin, "the margin") if self.margin > 0 else None
-
 
 @dataclass(frozen=True)
 class Strategy:
@@ -114,8 +113,13 @@ class Advice:
     evidence: str = ""
 
 
-def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -> str:
-    """Causes, what was seen, and what to try; empty for a healthy embedding.
+def advise(
+    health: Health, settings: RunSettings, facts: tuple[str, ...] = (), loss_state: str = ""
+) -> str:
+    """Causes, what was seen, and what to try; empty for a healthy embedding that learns.
+
+    `loss_state` is what the value says at which the loss has sat for long: see `health.resting`. It
+    is the last of the facts.
 
     >>> import torch
     >>> from uncollapse.health import measure
@@ -125,7 +129,9 @@ def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -
     easy or negatives = semihard'
     """
     if health.verdict == "healthy":
-        return ""
+        if loss_state == "random":
+            return f"{facts[-1]}: normal for this loss at the start; if it stays, check {_STILL}"
+        return f"{facts[-1]}, but rows are spread: not learning; check {_STILL}" * bool(loss_state)
     if health.fine_agreement is not None:  # fine labels that divide a class are its modes
         settings = settings.known(RunSettings(several_modes=True))
     advice = advise_on(health.verdict, settings, dim=health.dim, axes=health.axes)

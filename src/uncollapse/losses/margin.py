@@ -62,6 +62,10 @@ class MarginLoss(TupleLoss):
     """
 
     info = LossInfo("margin", {"margin, normalised": {"normalize": True}})
+    resting = (
+        "beta + margin if cosine == 1 and beta >= margin and nu == 0 and reduction == 'nonzero'"
+        " else nan"
+    )
     reduction = Choice("nonzero", "mean")
     beta_per = Choice("global", "class", "sample")
     margin = Number(0.0)

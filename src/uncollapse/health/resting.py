@@ -1,0 +1,305 @@
+"""Resting values: what a loss is when all rows, or all similarities, are equal, or at random.
+
+Our losses declare the formula (`TupleLoss.resting`), other losses are evaluated, and a bare number
+is looked up in `resting.toml`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse._base.check import InputError, check_choice, check_number
+from uncollapse._base.files import read_toml
+from uncollapse.health.advice import RunSettings
+from uncollapse.losses import TripletLoss, TupleLoss
+
+__all__ = ["STATES", "Resting", "StuckLoss", "explain_loss", "resting_values"]
+
+_KNOWN = read_toml(Path(__file__).with_name("resting.toml"))
+STATES: dict[str, str] = _KNOWN["states"]
+_FUNCTIONS = {name: getattr(math, name) for name in ("exp", "sin", "cos", "acos", "nan")}
+_FUNCTIONS |= {"ln": math.log, "__builtins__": {}}
+_LARGEST = 1 << 24  # parameters of a loss that is copied
+_DRAWS = 4  # of random directions, whose mean is taken
+_NEAR = 0.02  # share of a number by which a value may differ, where none agrees in every digit
+
+
+@dataclass(frozen=True)
+class Resting:
+    """A value of a loss, its formula (empty if only measured), and the state of the rows there.
+
+    `state` is one of `STATES`; `equal` is the value of a point as well, unless that has its own.
+    `loss` and `settings` say whose value it is, and `exact` whether it is the number in every
+    digit, where a number was explained.
+    """
+
+    value: float
+    formula: str
+    state: str
+    loss: str = ""
+    settings: str = ""
+    exact: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g}" + f" = {self.formula}" * bool(self.formula)
+
+
+def evaluate(formula: str, names: Mapping[str, Any]) -> tuple[float, str]:
+    """The value of one of our own formulas, and how it is written for a reader.
+
+    >>> evaluate("ln(rows - 1) * temperature / 0.07", {"rows": 128, "temperature": 0.1})
+    (6.9202..., 'ln 127 · 0.1/0.07')
+    >>> evaluate("ln(2) if soft else margin", {"soft": False, "margin": 0.2})
+    (0.2, 'margin')
+    """
+    known = _FUNCTIONS | dict(names)
+    if choice := re.fullmatch("(.+) if (.+) else (.+)", formula):
+        formula = choice[1] if eval(choice[2], known) else choice[3]
+    value = float(eval(formula, known))
+    if formula.isidentifier():
+        return value, formula
+    text = re.sub("[a-z_]+", lambda m: f"{names[m[0]]:g}" if m[0] in names else m[0], formula)
+    text = re.sub(r" ?\((\d+( [-+*] \d+)*)\)", lambda m: f" {eval(m[1])}", text)
+    return value, text.replace(" / ", "/").replace("**2", "²").replace("*", "·")
+
+
+def _names_in(formula: str) -> list[str]:
+    names = set(compile(formula, "formula", "eval").co_names) - set(_FUNCTIONS)
+    return [*(name for name in _KNOWN["usual"] if name in names), *names - set(_KNOWN["usual"])]
+
+
+# Of a loss at hand.
+
+
+def resting_values(loss_fn: object, labels: ArrayLike | None, rows: int, dim: int) -> list[Resting]:
+    """Where a loss may rest, for a batch with these labels; what cannot be known is left out.
+
+    That is at a point, at equal similarities, and at random directions. Our losses without a miner
+    declare the first two; otherwise a copy of the loss is evaluated on rows made for it. Neither
+    the loss nor a random stream changes.
+
+    >>> from uncollapse.losses import SupConLoss
+    >>> [str(level) for level in resting_values(SupConLoss(), torch.arange(64) % 8, 64, 128)]
+    ['4.143 = ln 63', '4.5...']
+    """
+    sizes, levels = _sizes(loss_fn, labels, rows), []
+    with _random_state_kept(), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        drawn = torch.randn(_DRAWS, rows, dim, generator=torch.Generator().manual_seed(0))
+        batches = {"point": torch.full((1, rows, dim), dim**-0.5), "equal": torch.eye(rows)[None]}
+        batches["random"] = nn.functional.normalize(drawn, dim=2)
+        for state, batch in batches.items():
+            sizes["cosine"] = {"point": 1.0, "equal": 0.0}.get(state)
+            level = _declared(loss_fn, sizes) or _evaluated(loss_fn, labels, batch, sizes)
+            levels += [Resting(*level, state)] if level else []
+    if len(levels) > 1 and math.isclose(levels[0].value, levels[1].value, rel_tol=1e-3):
+        del levels[levels[0].state != "point"]  # a point, too, has equal similarities
+    return levels
+
+
+def _sizes(loss_fn: object, labels: ArrayLike | None, rows: int) -> dict[str, Any]:
+    """Sizes of a batch, and of the parameters of a loss, as formulas name them."""
+    sizes: dict[str, Any] = {"rows": rows, "batch": rows, "views": 1}
+    if labels is not None:
+        counts = np.bincount(class_ids(labels, rows)[0])
+        sizes["classes"] = len(counts)
+        if counts.min() == counts.max():
+            sizes |= {"positives": counts[0] - 1, "negatives": rows - counts[0]}
+    if isinstance(proxies := getattr(loss_fn, "proxies", None), Tensor):
+        count, others = len(proxies), len(proxies) - 1
+        sizes |= {"num_classes": count, "other_classes": others}
+        sizes["other_proxies"] = others * proxies.shape[1]
+    return sizes
+
+
+def _declared(loss_fn: object, sizes: dict[str, Any]) -> tuple[float, str] | None:
+    if not isinstance(loss_fn, TupleLoss) or loss_fn.miner or sizes["cosine"] is None:
+        return None
+    names = {name: getattr(loss_fn, name, None) for name in _names_in(loss_fn.resting)}
+    try:
+        names = {k: float(v) if isinstance(v, Tensor) else v for k, v in names.items()} | sizes
+        value, text = evaluate(loss_fn.resting, names)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # of classes of several sizes, say
+        return None
+    return None if math.isnan(value) else (value, text)
+
+
+def _evaluated(
+    loss_fn: Any, labels: ArrayLike | None, batches: Tensor, sizes: dict[str, Any]
+) -> tuple[float, str] | None:
+    """The mean loss of some batches, and its formula if it is a known one."""
+    is_module = isinstance(loss_fn, nn.Module)
+    if is_module and sum(parameter.numel() for parameter in loss_fn.parameters()) > _LARGEST:
+        return None
+    if not is_module and not isinstance(loss_fn, FunctionType):
+        return None
+    given = labels.cpu() if isinstance(labels, Tensor) else labels
+    for rows in (batches, batches[:, :, None]):  # SupContrast's loss takes [rows, views, dim]
+        try:
+            trial = copy.deepcopy(loss_fn).cpu() if is_module else loss_fn
+            value = sum(float(trial(batch, given)) for batch in rows) / len(rows)
+        except Exception:  # whatever another package's loss raises: it has no such value
+            continue
+        if math.isfinite(value):
+            return value, _formula_of(value, loss_fn, sizes)
+    return None
+
+
+def _formula_of(value: float, loss_fn: object, sizes: dict[str, Any]) -> str:
+    own = {name: getattr(loss_fn, name, None) for name in _KNOWN["usual"]}
+    names = {name: v for name, v in own.items() if isinstance(v, int | float)} | sizes
+    for known in _KNOWN["values"]:
+        used = _names_in(known["formula"])
+        if used and known["state"] != "random" and set(used) <= set(names):
+            level, text = evaluate(known["formula"], names)
+            if math.isclose(level, value, rel_tol=1e-5):
+                return text
+    return ""
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """Restore the default generators of torch, NumPy and Python."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+# Of a number alone.
+
+
+def explain_loss(value: float | str, **known: float) -> list[Resting]:
+    """What a loss that sits at this number may be: the likeliest first, without any data.
+
+    Pass the number as it was printed, as text if it ends in zeros, and what is `known` of the run:
+    batch (samples, or pairs), views (of each sample), classes (or speakers), temperature,
+    base_temperature, margin, queue, scale, dim. Usual values are tried for the others. Values agree
+    with the number in every digit, rounded or cut off, or, where none does, within 2 %; first come
+    those that take the fewest guesses.
+
+    >>> best = explain_loss("6.920", batch=64, views=2)[0]
+    >>> print(best, best.loss, best.settings, sep="; ")
+    6.92 = ln 127 · 0.1/0.07; SupCon as SupContrast has it; batch 64, views 2, temperature 0.1, ...
+    """
+    if not re.fullmatch(r"-?\d*\.?\d+(e-?\d+)?", str(value)):
+        raise InputError("loss", repr(value), "a number as it was printed, such as 6.920")
+    number = float(value)
+    unit = min(10.0 ** -len(str(value).partition(".")[2]), 0.05 * abs(number))  # of the last digit
+    for name, given in known.items():
+        check_number(check_choice("option", name, _KNOWN["usual"]), given, 1e-9)
+    found = []
+    for order, entry in enumerate(_KNOWN["values"]):
+        names = _names_in(entry["formula"])
+        usual = _KNOWN["usual"] | entry.get("usual", {})
+        tried = [[known[name]] if name in known else usual[name] for name in names]
+        guesses = sum(len(values) > 1 for values in tried) + len(set(known) - set(names))
+        for values in product(*tried):
+            settings = dict(zip(names, values, strict=True))
+            level, text = evaluate(entry["formula"], settings)
+            beyond = (level - number) * (-1 if number < 0 else 1)
+            exact = -unit / 2 <= beyond < unit or level == number
+            if exact or abs(beyond) <= _NEAR * abs(number):
+                words = ", ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in settings.items())
+                resting = Resting(level, text, entry["state"], entry["loss"], words, exact)
+                found.append(((not exact, guesses, order, abs(beyond)), resting))
+    found.sort(key=lambda pair: pair[0])
+    return [resting for rank, resting in found if rank[:2] <= (found[0][0][0], found[0][0][1] + 1)]
+
+
+# In a run.
+
+
+@dataclass
+class StuckLoss:
+    """Counts for how many updates the loss has stayed within `tolerance` of one value.
+
+    That value is one of `levels`, where the loss may rest, as far as they are known; else the one
+    at which it came to rest, which is then compared with all of them.
+
+    >>> watch = StuckLoss([Resting(0.2, "margin", "equal")], needed=3)
+    >>> for loss in (0.31, 0.2003, 0.2, 0.1999):
+    ...     watch.add(loss)
+    >>> watch.words
+    'loss has sat at 0.2 = margin for 3 updates: all similarities in the batch are equal'
+    """
+
+    levels: list[Resting] = field(default_factory=list)
+    needed: int = 20
+    tolerance: float = 0.01
+    count: int = 0
+    value: float = math.nan
+    measured: bool = False
+
+    @classmethod
+    def of(cls, settings: RunSettings) -> StuckLoss:
+        """With the levels of a triplet loss to which nothing is added, and ln 2."""
+        levels = [evaluate("ln(2)", {})]
+        if settings.margin is not None and not settings.summed:
+            levels.insert(0, evaluate(TripletLoss.resting, vars(settings)))
+        return cls([Resting(*level, "equal") for level in levels if level[0] > 0])
+
+    def add(self, loss: float, batch: tuple[object, Any, int, int] | None = None) -> None:
+        """Count one more loss, of a `batch`: the loss function, labels, number of rows, dimension.
+
+        Where that function may rest is found out when the loss has sat still for the first time.
+        """
+        level = self._level_at(loss)
+        near_last = abs(loss - self.value) <= self.tolerance * abs(self.value)
+        anchor = level.value if level else self.value if near_last else loss
+        self.count = self.count + 1 if anchor == self.value else 1
+        self.value = anchor
+        if self.stuck and not self.measured and batch is not None:
+            self.levels, self.measured = [*self.levels, *resting_values(*batch)], True
+            self.value = self.level.value if self.level else anchor
+
+    def _level_at(self, loss: float) -> Resting | None:
+        """The level that a loss is at; at random directions batches differ."""
+        for level in self.levels:
+            size = abs(level.value) if level.state == "random" else min(abs(level.value), 1.0)
+            if abs(loss - level.value) <= self.tolerance * size:
+                return level
+        return None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the loss has sat still for long enough. A loss of 0 is no plateau: it is done."""
+        return self.count >= self.needed and self.value != 0
+
+    @property
+    def for_long(self) -> bool:
+        """Whether it has sat still for longer than a start may take."""
+        return self.stuck and self.count >= 2 * self.needed + 10
+
+    @property
+    def level(self) -> Resting | None:
+        """The resting value at which it is stuck."""
+        return self._level_at(self.value) if self.stuck else None
+
+    @property
+    def words(self) -> str:
+        """Where the loss has sat, and what that means, for a reason; empty if it moves."""
+        if not self.stuck:
+            return ""
+        where = self.level or f"{self.value:.4g}"
+        means = f": {STATES[self.level.state]}" if self.level else ""
+        return f"loss has sat at {where} for {self.count} updates{means}"
