@@ -8,7 +8,7 @@ import typer
 
 from uncollapse._version import __version__
 from uncollapse.cli import embed
-from uncollapse.cli.errors import run
+from uncollapse.cli.printing import run
 
 __all__ = ["app", "main"]
 
@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Start here": "demo diagnose forecast",
+    "Start here": "demo diagnose stuck forecast",
     "Train and judge": "train evaluate verify suspects sweep report",
     "Use and look up": "embed search datasets reproduce",
 }

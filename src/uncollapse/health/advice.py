@@ -131,7 +131,9 @@ def advise(
     if health.verdict == "healthy":
         if loss_state == "random":
             return f"{facts[-1]}: normal for this loss at the start; if it stays, check {_STILL}"
-        return f"{facts[-1]}, but rows are spread: not learning; check {_STILL}" * bool(loss_state)
+        if loss_state:
+            return f"{facts[-1]}, but rows are spread: not learning; check {_STILL}"
+        return ""
     if health.fine_agreement is not None:  # fine labels that divide a class are its modes
         settings = settings.known(RunSettings(several_modes=True))
     advice = advise_on(health.verdict, settings, dim=health.dim, axes=health.axes)

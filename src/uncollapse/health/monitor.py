@@ -205,7 +205,7 @@ class CollapseMonitor:
             "reference": self.reference and asdict(self.reference),
             "health": self.health and self.health.to_dict(),
             "full": self._full and self._full.to_dict(),
-            "loss": {"count": self.loss.count, "value": self.loss.value},
+            "loss": {name: getattr(self.loss, name) for name in ("count", "value", "seen")},
             "changes": list(self.changes),
             **asdict(self._counts),
         }
@@ -300,7 +300,7 @@ class CollapseMonitor:
         size = 1.0 if self.settings.normalize else level.value
         small = health.diameter <= _SMALL_BESIDE_LOSS * size
         grows = not health.diameter <= _SLACK * self._counts.diameter_at_rest
-        return small and self.loss.for_long and not grows and not self.settings.scale_free
+        return small and bool(self.loss.long_state) and not grows and not self.settings.scale_free
 
     def _settle(
         self, raw: Health, step: int, *, structural: bool = False, at_once: bool = False
@@ -323,8 +323,7 @@ class CollapseMonitor:
             self.changes.append((step, raw.verdict))
         if raw.verdict == "healthy" and structural:
             self._counts.peak = max(self._counts.peak, raw.diameter)
-        facts, level = self._facts(raw, step), self.loss.level if self.loss.for_long else None
-        state = "" if level is None else level.state
+        facts, state = self._facts(raw, step), self.loss.long_state
         self.health = replace(raw, step=step, advice=advise(raw, self.settings, facts, state))
         if changed and self.on_change is not None:
             self.on_change(self.health)

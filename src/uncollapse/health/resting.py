@@ -11,8 +11,7 @@ import math
 import random
 import re
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -28,14 +27,13 @@ from uncollapse._base.check import InputError, check_choice, check_number
 from uncollapse._base.files import read_toml
 from uncollapse.health.advice import RunSettings
 from uncollapse.losses import TripletLoss, TupleLoss
+from uncollapse.losses.registry import Level, evaluate, names_in
 
 __all__ = ["STATES", "Resting", "StuckLoss", "explain_loss", "resting_values"]
 
 _KNOWN = read_toml(Path(__file__).with_name("resting.toml"))
 STATES: dict[str, str] = _KNOWN["states"]
-_FUNCTIONS = {name: getattr(math, name) for name in ("exp", "sin", "cos", "acos", "nan")}
-_FUNCTIONS |= {"ln": math.log, "__builtins__": {}}
-_LARGEST = 1 << 24  # parameters of a loss that is copied
+_LARGEST, _MOST_ROWS = 1 << 24, 4096  # parameters of a loss, and rows, that are evaluated
 _DRAWS = 4  # of random directions, whose mean is taken
 _NEAR = 0.02  # share of a number by which a value may differ, where none agrees in every digit
 
@@ -60,30 +58,6 @@ class Resting:
         return f"{self.value:.4g}" + f" = {self.formula}" * bool(self.formula)
 
 
-def evaluate(formula: str, names: Mapping[str, Any]) -> tuple[float, str]:
-    """The value of one of our own formulas, and how it is written for a reader.
-
-    >>> evaluate("ln(rows - 1) * temperature / 0.07", {"rows": 128, "temperature": 0.1})
-    (6.9202..., 'ln 127 · 0.1/0.07')
-    >>> evaluate("ln(2) if soft else margin", {"soft": False, "margin": 0.2})
-    (0.2, 'margin')
-    """
-    known = _FUNCTIONS | dict(names)
-    if choice := re.fullmatch("(.+) if (.+) else (.+)", formula):
-        formula = choice[1] if eval(choice[2], known) else choice[3]
-    value = float(eval(formula, known))
-    if formula.isidentifier():
-        return value, formula
-    text = re.sub("[a-z_]+", lambda m: f"{names[m[0]]:g}" if m[0] in names else m[0], formula)
-    text = re.sub(r" ?\((\d+( [-+*] \d+)*)\)", lambda m: f" {eval(m[1])}", text)
-    return value, text.replace(" / ", "/").replace("**2", "²").replace("*", "·")
-
-
-def _names_in(formula: str) -> list[str]:
-    names = set(compile(formula, "formula", "eval").co_names) - set(_FUNCTIONS)
-    return [*(name for name in _KNOWN["usual"] if name in names), *names - set(_KNOWN["usual"])]
-
-
 # Of a loss at hand.
 
 
@@ -98,56 +72,60 @@ def resting_values(loss_fn: object, labels: ArrayLike | None, rows: int, dim: in
     >>> [str(level) for level in resting_values(SupConLoss(), torch.arange(64) % 8, 64, 128)]
     ['4.143 = ln 63', '4.5...']
     """
-    sizes, levels = _sizes(loss_fn, labels, rows), []
-    with _random_state_kept(), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        drawn = torch.randn(_DRAWS, rows, dim, generator=torch.Generator().manual_seed(0))
-        batches = {"point": torch.full((1, rows, dim), dim**-0.5), "equal": torch.eye(rows)[None]}
-        batches["random"] = nn.functional.normalize(drawn, dim=2)
+    if rows > _MOST_ROWS:
+        return []
+    drawn = torch.randn(_DRAWS, rows, dim, generator=torch.Generator().manual_seed(0))
+    batches = {"point": torch.full((1, rows, dim), dim**-0.5), "equal": torch.eye(rows)[None]}
+    batches["random"] = nn.functional.normalize(drawn, dim=2)
+    levels = []
+    with ExitStack() as kept, torch.random.fork_rng(devices=[]), torch.no_grad():
+        kept.callback(random.setstate, random.getstate())
+        kept.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
+        kept.enter_context(warnings.catch_warnings(action="ignore"))
         for state, batch in batches.items():
-            sizes["cosine"] = {"point": 1.0, "equal": 0.0}.get(state)
-            level = _declared(loss_fn, sizes) or _evaluated(loss_fn, labels, batch, sizes)
+            names = _sizes(loss_fn, labels, rows) | {"cosine": float(state == "point")}
+            level = None
+            if state != "random" and isinstance(loss_fn, TupleLoss) and loss_fn.miner is None:
+                level = _level(loss_fn.resting, loss_fn, names)
+            level = level or _evaluated(loss_fn, labels, batch, names)
             levels += [Resting(*level, state)] if level else []
     if len(levels) > 1 and math.isclose(levels[0].value, levels[1].value, rel_tol=1e-3):
-        del levels[levels[0].state != "point"]  # a point, too, has equal similarities
+        del levels[levels[0].state != "point"]  # rows that are equal have equal similarities
     return levels
 
 
 def _sizes(loss_fn: object, labels: ArrayLike | None, rows: int) -> dict[str, Any]:
     """Sizes of a batch, and of the parameters of a loss, as formulas name them."""
     sizes: dict[str, Any] = {"rows": rows, "batch": rows, "views": 1}
-    if labels is not None:
+    if isinstance(proxies := getattr(loss_fn, "proxies", None), Tensor):
+        others = len(proxies) - 1
+        sizes |= {"num_classes": len(proxies), "other_classes": others}
+        sizes["other_proxies"] = others * proxies.shape[1]
+    if labels is not None and len(labels) == rows:
         counts = np.bincount(class_ids(labels, rows)[0])
         sizes["classes"] = len(counts)
         if counts.min() == counts.max():
             sizes |= {"positives": counts[0] - 1, "negatives": rows - counts[0]}
-    if isinstance(proxies := getattr(loss_fn, "proxies", None), Tensor):
-        count, others = len(proxies), len(proxies) - 1
-        sizes |= {"num_classes": count, "other_classes": others}
-        sizes["other_proxies"] = others * proxies.shape[1]
     return sizes
 
 
-def _declared(loss_fn: object, sizes: dict[str, Any]) -> tuple[float, str] | None:
-    if not isinstance(loss_fn, TupleLoss) or loss_fn.miner or sizes["cosine"] is None:
-        return None
-    names = {name: getattr(loss_fn, name, None) for name in _names_in(loss_fn.resting)}
+def _level(formula: str, loss_fn: object, sizes: dict[str, Any]) -> Level | None:
+    """A formula with the settings of a loss; None where one is missing, or it has no value."""
+    names = {name: getattr(loss_fn, name, None) for name in names_in(formula)} | sizes
     try:
-        names = {k: float(v) if isinstance(v, Tensor) else v for k, v in names.items()} | sizes
-        value, text = evaluate(loss_fn.resting, names)
-    except (TypeError, ValueError, RuntimeError, OverflowError):  # of classes of several sizes, say
+        level = evaluate(
+            formula, {k: float(v) if isinstance(v, Tensor) else v for k, v in names.items()}
+        )
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return None
-    return None if math.isnan(value) else (value, text)
+    return None if math.isnan(level[0]) else level
 
 
-def _evaluated(
-    loss_fn: Any, labels: ArrayLike | None, batches: Tensor, sizes: dict[str, Any]
-) -> tuple[float, str] | None:
+def _evaluated(loss_fn: Any, labels: Any, batches: Tensor, sizes: dict[str, Any]) -> Level | None:
     """The mean loss of some batches, and its formula if it is a known one."""
     is_module = isinstance(loss_fn, nn.Module)
-    if is_module and sum(parameter.numel() for parameter in loss_fn.parameters()) > _LARGEST:
-        return None
-    if not is_module and not isinstance(loss_fn, FunctionType):
+    size = sum(parameter.numel() for parameter in loss_fn.parameters()) if is_module else 0
+    if size > _LARGEST or not (is_module or isinstance(loss_fn, FunctionType)):
         return None
     given = labels.cpu() if isinstance(labels, Tensor) else labels
     for rows in (batches, batches[:, :, None]):  # SupContrast's loss takes [rows, views, dim]
@@ -157,32 +135,13 @@ def _evaluated(
         except Exception:  # whatever another package's loss raises: it has no such value
             continue
         if math.isfinite(value):
-            return value, _formula_of(value, loss_fn, sizes)
+            states = [known for known in _KNOWN["values"] if known["state"] in ("point", "equal")]
+            levels = [_level(known["formula"], loss_fn, sizes) for known in states]
+            same = [
+                text for v, text in filter(None, levels) if math.isclose(v, value, rel_tol=1e-5)
+            ]
+            return value, same[0] if same else ""
     return None
-
-
-def _formula_of(value: float, loss_fn: object, sizes: dict[str, Any]) -> str:
-    own = {name: getattr(loss_fn, name, None) for name in _KNOWN["usual"]}
-    names = {name: v for name, v in own.items() if isinstance(v, int | float)} | sizes
-    for known in _KNOWN["values"]:
-        used = _names_in(known["formula"])
-        if used and known["state"] != "random" and set(used) <= set(names):
-            level, text = evaluate(known["formula"], names)
-            if math.isclose(level, value, rel_tol=1e-5):
-                return text
-    return ""
-
-
-@contextmanager
-def _random_state_kept() -> Iterator[None]:
-    """Restore the default generators of torch, NumPy and Python."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
 
 
 # Of a number alone.
@@ -209,8 +168,8 @@ def explain_loss(value: float | str, **known: float) -> list[Resting]:
         check_number(check_choice("option", name, _KNOWN["usual"]), given, 1e-9)
     found = []
     for order, entry in enumerate(_KNOWN["values"]):
-        names = _names_in(entry["formula"])
         usual = _KNOWN["usual"] | entry.get("usual", {})
+        names = [name for name in usual if name in names_in(entry["formula"])]
         tried = [[known[name]] if name in known else usual[name] for name in names]
         guesses = sum(len(values) > 1 for values in tried) + len(set(known) - set(names))
         for values in product(*tried):
@@ -248,6 +207,7 @@ class StuckLoss:
     tolerance: float = 0.01
     count: int = 0
     value: float = math.nan
+    seen: int = 0  # updates
     measured: bool = False
 
     @classmethod
@@ -263,20 +223,25 @@ class StuckLoss:
 
         Where that function may rest is found out when the loss has sat still for the first time.
         """
+        self.seen += 1
         level = self._level_at(loss)
-        near_last = abs(loss - self.value) <= self.tolerance * abs(self.value)
-        anchor = level.value if level else self.value if near_last else loss
+        holds = self._level_at(self.value) is None  # a level is left sooner than any other value
+        holds = holds and abs(loss - self.value) <= self.tolerance * abs(self.value)
+        anchor = level.value if level else self.value if holds else loss
         self.count = self.count + 1 if anchor == self.value else 1
         self.value = anchor
         if self.stuck and not self.measured and batch is not None:
             self.levels, self.measured = [*self.levels, *resting_values(*batch)], True
-            self.value = self.level.value if self.level else anchor
+            level = self._level_at(loss)
+            self.value = level.value if level else anchor
 
     def _level_at(self, loss: float) -> Resting | None:
-        """The level that a loss is at; at random directions batches differ."""
+        """The level that a loss is at: that of random directions only if it has never moved."""
         for level in self.levels:
-            size = abs(level.value) if level.state == "random" else min(abs(level.value), 1.0)
-            if abs(loss - level.value) <= self.tolerance * size:
+            chance = level.state == "random"
+            size = abs(level.value) if chance else min(abs(level.value), 1.0)
+            near = abs(loss - level.value) <= self.tolerance * size
+            if near and not (chance and self.count < self.seen - self.needed):
                 return level
         return None
 
@@ -286,14 +251,14 @@ class StuckLoss:
         return self.count >= self.needed and self.value != 0
 
     @property
-    def for_long(self) -> bool:
-        """Whether it has sat still for longer than a start may take."""
-        return self.stuck and self.count >= 2 * self.needed + 10
-
-    @property
     def level(self) -> Resting | None:
         """The resting value at which it is stuck."""
         return self._level_at(self.value) if self.stuck else None
+
+    @property
+    def long_state(self) -> str:
+        """The state of that value, once the loss has sat there for longer than a start may take."""
+        return self.level.state if self.level and self.count >= 2 * self.needed + 10 else ""
 
     @property
     def words(self) -> str:
