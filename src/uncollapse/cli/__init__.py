@@ -35,7 +35,8 @@ _PANELS = {
 for _panel, _names in _PANELS.items():
     for _name in _names.split():
         _module = import_module(f"uncollapse.cli.{_name}")
-        app.command(_name, rich_help_panel=_panel)(_module.command)
+        _numbers = getattr(_module, "NUMBERS", None)
+        app.command(_name, rich_help_panel=_panel, context_settings=_numbers)(_module.command)
 # Two commands in one file: both put a run's network to use.
 app.command("export", rich_help_panel="Use and look up")(embed.export_command)
 

@@ -9,6 +9,7 @@ import typer
 
 from uncollapse.cli.printing import say
 
+NUMBERS = {"ignore_unknown_options": True}  # -1 is a loss, not an option
 _MOST = 6  # explanations shown
 _option = partial(typer.Option, rich_help_panel="What you know of the run")
 
@@ -45,15 +46,17 @@ def command(
     from uncollapse.health.resting import STATES, explain_loss
 
     levels = explain_loss(loss, **{k: v for k, v in known.items() if v is not None})
+    more = "give what you know of the run (--batch, --views, ...: see --help)"
     if not levels:
-        say(f"{loss} is no value that a loss is known to rest at. Give what you know of the run.")
+        say(f"{loss} is no value at which a loss is known to rest; {more}")
     elif not levels[0].exact:
-        say(f"no known value agrees with {loss} in every digit; the nearest:")
+        say(f"no known value agrees with {loss} in every digit; within 2 % of it:")
     for level in levels[:_MOST]:
-        settings = f" ({level.settings})" * bool(level.settings)
-        say(f"{level}: {level.loss}{settings}")
-        say(f"  {STATES[level.state]}")
+        value = f"{level.value:.5g}"
+        formula = f" = {level.formula}" * (level.formula != value)
+        say(f"{value}{formula}: {STATES[level.state]}")
+        say(f"  {level.loss}" + f", with {level.settings}" * bool(level.settings))
     if len(levels) > _MOST:
-        say(f"{len(levels) - _MOST} more agree: give what you know of the run")
-    for state in dict.fromkeys(level.state for level in levels[:_MOST]):
-        say(f"if {STATES[state]}: check {NEXT_CHECKS[state]}")
+        say(f"{len(levels) - _MOST} more agree; {more}")
+    for check in dict.fromkeys(NEXT_CHECKS[level.state] for level in levels[:_MOST]):
+        say(f"next: {check}")

@@ -19,14 +19,16 @@ MINED, FORM = ("positives", "negatives", "pool"), ("scale_free", "margin", "soft
 # Where a config has each field of a strategy.
 _KEYS = {name: f"mining.{name}" for name in MINED}
 _KEYS |= {name: f"loss.{name}" for name in FORM}
-# What to check of a loss that sits at a resting value.
-_STILL = "the learning rate, whether the optimiser has the network's parameters, the temperature or"
-_STILL += " scale of the loss, and whether labels belong to their rows"
+# What to do about a loss that sits at a resting value, by the state of the rows there.
+_STILL = (
+    "not learning; check learning rate, temperature or scale, labels, what the optimiser trains"
+)
+_COMPARE = "are the rows equal (uncollapse diagnose FILE says)? Then it has collapsed. Else it"
 NEXT_CHECKS = {
-    "point": f"whether rows differ (uncollapse diagnose); if they do, {_STILL}",
-    "equal": f"whether rows differ (uncollapse diagnose); if they do, {_STILL}",
-    "random": f"nothing if training has just begun; else {_STILL}",
-    "aligned": "whether rows differ (uncollapse diagnose): their mean cosine, and the rank",
+    "point": f"{_COMPARE} is {_STILL}",
+    "equal": f"{_COMPARE} is {_STILL}",
+    "random": f"normal at the start of training; if it stays, {_STILL}",
+    "aligned": f"{_COMPARE} has learned",
 }
 _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
@@ -113,13 +115,11 @@ class Advice:
     evidence: str = ""
 
 
-def advise(
-    health: Health, settings: RunSettings, facts: tuple[str, ...] = (), loss_state: str = ""
-) -> str:
+def advise(health: Health, settings: RunSettings, facts: Sequence[str] = (), rest: str = "") -> str:
     """Causes, what was seen, and what to try; empty for a healthy embedding that learns.
 
-    `loss_state` is what the value says at which the loss has sat for long: see `health.resting`. It
-    is the last of the facts.
+    `rest` is the state that a loss stands for which has sat at a resting value for long, and which
+    the last of the facts is about: see `health.resting`.
 
     >>> import torch
     >>> from uncollapse.health import measure
@@ -129,11 +129,8 @@ def advise(
     easy or negatives = semihard'
     """
     if health.verdict == "healthy":
-        if loss_state == "random":
-            return f"{facts[-1]}: normal for this loss at the start; if it stays, check {_STILL}"
-        if loss_state:
-            return f"{facts[-1]}, but rows are spread: not learning; check {_STILL}"
-        return ""
+        spread = NEXT_CHECKS[rest] if rest == "random" else f"but the rows differ: {_STILL}"
+        return f"{facts[-1]}, {spread}" if rest else ""
     if health.fine_agreement is not None:  # fine labels that divide a class are its modes
         settings = settings.known(RunSettings(several_modes=True))
     advice = advise_on(health.verdict, settings, dim=health.dim, axes=health.axes)
@@ -226,10 +223,8 @@ def _diverging(settings: RunSettings, dim: int | None, axes: int | None) -> Advi
 
 
 def _cone(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
-    advice = _network(settings, dim, axes)
-    return replace(
-        advice, sentence=f"{advice.sentence}, and subtract the mean before rows are normalised"
-    )
+    advice, centre = _network(settings, dim, axes), "subtract the mean before rows are normalised"
+    return replace(advice, sentence=f"{advice.sentence}, and {centre}")
 
 
 def _uninformative(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:

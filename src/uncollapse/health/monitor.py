@@ -296,7 +296,7 @@ class CollapseMonitor:
             return False
         if scale_ratio(health, self.reference) <= limits.shrink_ratio:
             return True
-        # A margin is a distance; what a loss of directions is at rest is not.
+        # A margin is a distance; the value of a loss of directions is not.
         size = 1.0 if self.settings.normalize else level.value
         small = health.diameter <= _SMALL_BESIDE_LOSS * size
         grows = not health.diameter <= _SLACK * self._counts.diameter_at_rest

@@ -75,22 +75,20 @@ def resting_values(loss_fn: object, labels: ArrayLike | None, rows: int, dim: in
     if rows > _MOST_ROWS:
         return []
     drawn = torch.randn(_DRAWS, rows, dim, generator=torch.Generator().manual_seed(0))
-    batches = {"point": torch.full((1, rows, dim), dim**-0.5), "equal": torch.eye(rows)[None]}
+    batches = {"equal": torch.eye(rows)[None], "point": torch.full((1, rows, dim), dim**-0.5)}
     batches["random"] = nn.functional.normalize(drawn, dim=2)
-    levels = []
+    formula = loss_fn.resting if isinstance(loss_fn, TupleLoss) and not loss_fn.miner else "nan"
+    levels: list[Resting] = []
     with ExitStack() as kept, torch.random.fork_rng(devices=[]), torch.no_grad():
         kept.callback(random.setstate, random.getstate())
         kept.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
         kept.enter_context(warnings.catch_warnings(action="ignore"))
         for state, batch in batches.items():
             names = _sizes(loss_fn, labels, rows) | {"cosine": float(state == "point")}
-            level = None
-            if state != "random" and isinstance(loss_fn, TupleLoss) and loss_fn.miner is None:
-                level = _level(loss_fn.resting, loss_fn, names)
+            level = _level(formula, loss_fn, names) if state != "random" else None
             level = level or _evaluated(loss_fn, labels, batch, names)
-            levels += [Resting(*level, state)] if level else []
-    if len(levels) > 1 and math.isclose(levels[0].value, levels[1].value, rel_tol=1e-3):
-        del levels[levels[0].state != "point"]  # rows that are equal have equal similarities
+            if level and not any(math.isclose(level[0], x.value, rel_tol=1e-3) for x in levels):
+                levels.append(Resting(*level, state))
     return levels
 
 
@@ -98,24 +96,22 @@ def _sizes(loss_fn: object, labels: ArrayLike | None, rows: int) -> dict[str, An
     """Sizes of a batch, and of the parameters of a loss, as formulas name them."""
     sizes: dict[str, Any] = {"rows": rows, "batch": rows, "views": 1}
     if isinstance(proxies := getattr(loss_fn, "proxies", None), Tensor):
-        others = len(proxies) - 1
-        sizes |= {"num_classes": len(proxies), "other_classes": others}
-        sizes["other_proxies"] = others * proxies.shape[1]
+        classes, per_class, _ = proxies.shape
+        sizes |= {"num_classes": classes, "other_classes": classes - 1}
+        sizes["other_proxies"] = (classes - 1) * per_class
     if labels is not None and len(labels) == rows:
         counts = np.bincount(class_ids(labels, rows)[0])
         sizes["classes"] = len(counts)
         if counts.min() == counts.max():
-            sizes |= {"positives": counts[0] - 1, "negatives": rows - counts[0]}
+            sizes |= {"positives": int(counts[0]) - 1, "negatives": rows - int(counts[0])}
     return sizes
 
 
 def _level(formula: str, loss_fn: object, sizes: dict[str, Any]) -> Level | None:
     """A formula with the settings of a loss; None where one is missing, or it has no value."""
-    names = {name: getattr(loss_fn, name, None) for name in names_in(formula)} | sizes
+    names = {name: getattr(loss_fn, name, None) for name in names_in(formula)}
     try:
-        level = evaluate(
-            formula, {k: float(v) if isinstance(v, Tensor) else v for k, v in names.items()}
-        )
+        level = evaluate(formula, names | sizes)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         return None
     return None if math.isnan(level[0]) else level
@@ -137,9 +133,7 @@ def _evaluated(loss_fn: Any, labels: Any, batches: Tensor, sizes: dict[str, Any]
         if math.isfinite(value):
             states = [known for known in _KNOWN["values"] if known["state"] in ("point", "equal")]
             levels = [_level(known["formula"], loss_fn, sizes) for known in states]
-            same = [
-                text for v, text in filter(None, levels) if math.isclose(v, value, rel_tol=1e-5)
-            ]
+            same = [text for v, text in filter(None, levels) if abs(v - value) <= 1e-5 * abs(v)]
             return value, same[0] if same else ""
     return None
 
@@ -167,7 +161,7 @@ def explain_loss(value: float | str, **known: float) -> list[Resting]:
     for name, given in known.items():
         check_number(check_choice("option", name, _KNOWN["usual"]), given, 1e-9)
     found = []
-    for order, entry in enumerate(_KNOWN["values"]):
+    for entry in _KNOWN["values"]:
         usual = _KNOWN["usual"] | entry.get("usual", {})
         names = [name for name in usual if name in names_in(entry["formula"])]
         tried = [[known[name]] if name in known else usual[name] for name in names]
@@ -180,9 +174,10 @@ def explain_loss(value: float | str, **known: float) -> list[Resting]:
             if exact or abs(beyond) <= _NEAR * abs(number):
                 words = ", ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in settings.items())
                 resting = Resting(level, text, entry["state"], entry["loss"], words, exact)
-                found.append(((not exact, guesses, order, abs(beyond)), resting))
-    found.sort(key=lambda pair: pair[0])
-    return [resting for rank, resting in found if rank[:2] <= (found[0][0][0], found[0][0][1] + 1)]
+                found.append((not exact, guesses, resting))
+    found.sort(key=lambda ranked: ranked[:2])
+    most = [found[0][0], found[0][1] + found[0][2].exact] if found else []
+    return [resting for *rank, resting in found if rank <= most]
 
 
 # In a run.
@@ -225,9 +220,11 @@ class StuckLoss:
         """
         self.seen += 1
         level = self._level_at(loss)
-        holds = self._level_at(self.value) is None  # a level is left sooner than any other value
-        holds = holds and abs(loss - self.value) <= self.tolerance * abs(self.value)
-        anchor = level.value if level else self.value if holds else loss
+        near_last = abs(loss - self.value) <= self.tolerance * abs(self.value)
+        if level is None and near_last and self._level_at(self.value) is None:
+            anchor = self.value
+        else:
+            anchor = level.value if level else loss
         self.count = self.count + 1 if anchor == self.value else 1
         self.value = anchor
         if self.stuck and not self.measured and batch is not None:

@@ -124,6 +124,7 @@ def evaluate(formula: str, names: Mapping[str, Any]) -> tuple[float, str]:
     value = float(eval(formula, known))  # our own text, and no builtins
     if formula.isidentifier():
         return value, formula
-    text = re.sub("[a-z_]+", lambda m: f"{names[m[0]]:g}" if m[0] in names else m[0], formula)
+    shown = {name: f"{v:g}" for name, v in names.items() if isinstance(v, int | float)}
+    text = re.sub("[a-z_]+", lambda name: shown.get(name[0], name[0]), formula)
     text = re.sub(r" ?\((\d+( [-+*] \d+)*)\)", lambda m: f" {eval(m[1])}", text)
     return value, text.replace(" / ", "/").replace("**2", "²").replace("*", "·")

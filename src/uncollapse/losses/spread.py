@@ -60,8 +60,7 @@ class SpreadLoss(TupleLoss):
 
     info = LossInfo("spread", {"spread": {}, "spread, from itself": {"stand_in": "self"}})
     resting = (
-        "(1 - alpha) * ln(1 + negatives) + alpha * ln(1 + positives) if stand_in == 'self'"
-        " else (1 - alpha) * ln(1 + negatives) + alpha * ln(positives)"
+        "nan if stand_in == 'self' else (1 - alpha) * ln(1 + negatives) + alpha * ln(positives)"
     )
     stand_in = Choice(*STAND_INS)
     temperature = Number(1e-6)
