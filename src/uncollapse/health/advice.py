@@ -24,12 +24,9 @@ _STILL = (
     "not learning; check learning rate, temperature or scale, labels, what the optimiser trains"
 )
 _COMPARE = "are the rows equal (uncollapse diagnose FILE says)? Then it has collapsed. Else it"
-NEXT_CHECKS = {
-    "point": f"{_COMPARE} is {_STILL}",
-    "equal": f"{_COMPARE} is {_STILL}",
-    "random": f"normal at the start of training; if it stays, {_STILL}",
-    "aligned": f"{_COMPARE} has learned",
-}
+NEXT_CHECKS = dict.fromkeys(("point", "equal"), f"{_COMPARE} is {_STILL}")
+NEXT_CHECKS |= {"aligned": f"{_COMPARE} has learned"}
+NEXT_CHECKS |= {"random": f"normal at the start of training; if it stays, {_STILL}"}
 _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
 _USUAL_LR = 1e-2  # few networks train at more

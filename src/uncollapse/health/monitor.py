@@ -205,7 +205,7 @@ class CollapseMonitor:
             "reference": self.reference and asdict(self.reference),
             "health": self.health and self.health.to_dict(),
             "full": self._full and self._full.to_dict(),
-            "loss": {name: getattr(self.loss, name) for name in ("count", "value", "seen")},
+            "loss": {name: getattr(self.loss, name) for name in ("count", "value", "low", "high")},
             "changes": list(self.changes),
             **asdict(self._counts),
         }

@@ -11,7 +11,7 @@ import math
 import random
 import re
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -34,7 +34,7 @@ __all__ = ["STATES", "Resting", "StuckLoss", "explain_loss", "resting_values"]
 _KNOWN = read_toml(Path(__file__).with_name("resting.toml"))
 STATES: dict[str, str] = _KNOWN["states"]
 _LARGEST, _MOST_ROWS = 1 << 24, 4096  # parameters of a loss, and rows, that are evaluated
-_DRAWS = 4  # of random directions, whose mean is taken
+_DRAWS, _SEED = 4, 815730721  # of random directions; with a user's own seed they may be proxies
 _NEAR = 0.02  # share of a number by which a value may differ, where none agrees in every digit
 
 
@@ -74,7 +74,7 @@ def resting_values(loss_fn: object, labels: ArrayLike | None, rows: int, dim: in
     """
     if rows > _MOST_ROWS:
         return []
-    drawn = torch.randn(_DRAWS, rows, dim, generator=torch.Generator().manual_seed(0))
+    drawn = torch.randn(_DRAWS, rows, dim, generator=torch.Generator().manual_seed(_SEED))
     batches = {"equal": torch.eye(rows)[None], "point": torch.full((1, rows, dim), dim**-0.5)}
     batches["random"] = nn.functional.normalize(drawn, dim=2)
     formula = loss_fn.resting if isinstance(loss_fn, TupleLoss) and not loss_fn.miner else "nan"
@@ -96,9 +96,8 @@ def _sizes(loss_fn: object, labels: ArrayLike | None, rows: int) -> dict[str, An
     """Sizes of a batch, and of the parameters of a loss, as formulas name them."""
     sizes: dict[str, Any] = {"rows": rows, "batch": rows, "views": 1}
     if isinstance(proxies := getattr(loss_fn, "proxies", None), Tensor):
-        classes, per_class, _ = proxies.shape
-        sizes |= {"num_classes": classes, "other_classes": classes - 1}
-        sizes["other_proxies"] = (classes - 1) * per_class
+        n, per_class, _ = proxies.shape
+        sizes |= {"num_classes": n, "other_classes": n - 1, "other_proxies": (n - 1) * per_class}
     if labels is not None and len(labels) == rows:
         counts = np.bincount(class_ids(labels, rows)[0])
         sizes["classes"] = len(counts)
@@ -110,11 +109,10 @@ def _sizes(loss_fn: object, labels: ArrayLike | None, rows: int) -> dict[str, An
 def _level(formula: str, loss_fn: object, sizes: dict[str, Any]) -> Level | None:
     """A formula with the settings of a loss; None where one is missing, or it has no value."""
     names = {name: getattr(loss_fn, name, None) for name in names_in(formula)}
-    try:
+    with suppress(TypeError, ValueError, RuntimeError, OverflowError):
         level = evaluate(formula, names | sizes)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        return None
-    return None if math.isnan(level[0]) else level
+        return None if math.isnan(level[0]) else level
+    return None
 
 
 def _evaluated(loss_fn: Any, labels: Any, batches: Tensor, sizes: dict[str, Any]) -> Level | None:
@@ -125,16 +123,13 @@ def _evaluated(loss_fn: Any, labels: Any, batches: Tensor, sizes: dict[str, Any]
         return None
     given = labels.cpu() if isinstance(labels, Tensor) else labels
     for rows in (batches, batches[:, :, None]):  # SupContrast's loss takes [rows, views, dim]
-        try:
+        with suppress(Exception):  # whatever another package's loss raises: it has no such value
             trial = copy.deepcopy(loss_fn).cpu() if is_module else loss_fn
             value = sum(float(trial(batch, given)) for batch in rows) / len(rows)
-        except Exception:  # whatever another package's loss raises: it has no such value
-            continue
-        if math.isfinite(value):
-            states = [known for known in _KNOWN["values"] if known["state"] in ("point", "equal")]
-            levels = [_level(known["formula"], loss_fn, sizes) for known in states]
+            levels = [_level(known["formula"], loss_fn, sizes) for known in _KNOWN["values"]]
             same = [text for v, text in filter(None, levels) if abs(v - value) <= 1e-5 * abs(v)]
-            return value, same[0] if same else ""
+            if math.isfinite(value):
+                return value, same[0] if same else ""
     return None
 
 
@@ -202,7 +197,8 @@ class StuckLoss:
     tolerance: float = 0.01
     count: int = 0
     value: float = math.nan
-    seen: int = 0  # updates
+    low: float = math.inf  # of all losses
+    high: float = -math.inf
     measured: bool = False
 
     @classmethod
@@ -218,13 +214,12 @@ class StuckLoss:
 
         Where that function may rest is found out when the loss has sat still for the first time.
         """
-        self.seen += 1
+        self.low, self.high = min(self.low, loss), max(self.high, loss)
         level = self._level_at(loss)
+        anchor = level.value if level else loss
         near_last = abs(loss - self.value) <= self.tolerance * abs(self.value)
-        if level is None and near_last and self._level_at(self.value) is None:
+        if near_last and level is None and self._level_at(self.value) is None:
             anchor = self.value
-        else:
-            anchor = level.value if level else loss
         self.count = self.count + 1 if anchor == self.value else 1
         self.value = anchor
         if self.stuck and not self.measured and batch is not None:
@@ -233,12 +228,12 @@ class StuckLoss:
             self.value = level.value if level else anchor
 
     def _level_at(self, loss: float) -> Resting | None:
-        """The level that a loss is at: that of random directions only if it has never moved."""
+        """The level that a loss is at: that of random directions only if it has never left it."""
+        moved = self.high - self.low
         for level in self.levels:
-            chance = level.state == "random"
-            size = abs(level.value) if chance else min(abs(level.value), 1.0)
-            near = abs(loss - level.value) <= self.tolerance * size
-            if near and not (chance and self.count < self.seen - self.needed):
+            size, chance = abs(level.value), level.state == "random"
+            near = self.tolerance * (2 * size if chance else min(size, 1.0))
+            if abs(loss - level.value) <= near and not (chance and moved > 5 * near):
                 return level
         return None
 
