@@ -9,7 +9,7 @@ from PIL import Image
 from support.configs import small_config
 from support.runs import canonical
 from uncollapse.cli import app
-from uncollapse.cli.errors import run
+from uncollapse.cli.printing import run
 
 
 class Printed(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 from support.runs import canonical
 from uncollapse.cli import app
 from uncollapse.cli.embed import usual_split
-from uncollapse.cli.errors import run
+from uncollapse.cli.printing import run
 from uncollapse.data.sources import open_source
 from uncollapse.training import parse_config
 

@@ -10,7 +10,7 @@ import typer
 from uncollapse import __version__
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import MissingExtraError
-from uncollapse.cli.errors import run
+from uncollapse.cli.printing import run
 
 MEMORY = "error: out of memory: try smaller batches (batch.p"
 
@@ -102,7 +102,7 @@ CODE = f"""
 import sys
 import uncollapse
 from uncollapse.cli import app
-from uncollapse.cli.errors import run
+from uncollapse.cli.printing import run
 loaded = lambda names: [name for name in names if name in sys.modules]
 for code, lines in {QUICK}.items():
     for line in lines:

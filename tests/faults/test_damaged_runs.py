@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from support.hostile_processes import tiny_config
 from uncollapse.cli import app
-from uncollapse.cli.errors import run as run_command
+from uncollapse.cli.printing import run as run_command
 
 pytestmark = pytest.mark.slow
 

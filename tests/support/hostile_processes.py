@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from support.configs import STATEFUL, merged, small_config
 from support.deadly_network import DEATH
 from uncollapse.cli import app
-from uncollapse.cli.errors import run as run_command
+from uncollapse.cli.printing import run as run_command
 from uncollapse.sweep import grid
 from uncollapse.training import Run, checkpoint, train
 from uncollapse.training.log import Log

@@ -30,8 +30,8 @@ from support.small_copies import write_market
 from support.sweep_helpers import InlineEngine
 from uncollapse.cli import app
 from uncollapse.cli import sweep as sweep_command
-from uncollapse.cli.errors import INTERRUPTED
-from uncollapse.cli.errors import run as run_command
+from uncollapse.cli.printing import INTERRUPTED
+from uncollapse.cli.printing import run as run_command
 from uncollapse.training.session import Session
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -17,7 +17,7 @@ from support.configs import STATEFUL, merged, small_config
 from support.errors import refused
 from support.runs import disturbed
 from uncollapse.cli import app
-from uncollapse.cli.errors import run as run_command
+from uncollapse.cli.printing import run as run_command
 from uncollapse.data import LabelledImages, TensorSource
 from uncollapse.losses.memory import memories
 from uncollapse.mining.miner import NEGATIVES, POSITIVES

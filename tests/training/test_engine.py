@@ -18,7 +18,7 @@ from support.errors import refused
 from support.runs import copy_of, disturbed
 from uncollapse._base.lock import InUseError
 from uncollapse.cli import app
-from uncollapse.cli.errors import run as run_command
+from uncollapse.cli.printing import run as run_command
 from uncollapse.training import Run, TrainingError, train
 from uncollapse.training.checkpoint import CheckpointError
 from uncollapse.training.log import Log

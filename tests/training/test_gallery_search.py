@@ -9,7 +9,7 @@ import torch
 
 from support.runs import canonical
 from uncollapse.cli import app
-from uncollapse.cli.errors import run as command
+from uncollapse.cli.printing import run as command
 from uncollapse.data import LabelledImages, TensorSource, load
 from uncollapse.data.registry import list_split
 from uncollapse.metrics import ReRanking, reid

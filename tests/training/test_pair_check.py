@@ -8,7 +8,7 @@ from PIL import Image
 from support.configs import small_config
 from support.small_copies import paint_lfw
 from uncollapse.cli import app
-from uncollapse.cli.errors import run as command
+from uncollapse.cli.printing import run as command
 from uncollapse.data import DataError, LabelledImages, TensorSource, load
 from uncollapse.metrics import verification
 from uncollapse.report import run_report

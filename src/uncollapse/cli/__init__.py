@@ -8,7 +8,7 @@ import typer
 
 from uncollapse._version import __version__
 from uncollapse.cli import embed
-from uncollapse.cli.errors import run
+from uncollapse.cli.printing import run
 
 __all__ = ["app", "main"]
 
@@ -28,14 +28,15 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Start here": "demo diagnose forecast",
+    "Start here": "demo diagnose stuck forecast",
     "Train and judge": "train evaluate verify suspects sweep report",
     "Use and look up": "embed search datasets reproduce",
 }
 for _panel, _names in _PANELS.items():
     for _name in _names.split():
         _module = import_module(f"uncollapse.cli.{_name}")
-        app.command(_name, rich_help_panel=_panel)(_module.command)
+        _numbers = getattr(_module, "NUMBERS", None)
+        app.command(_name, rich_help_panel=_panel, context_settings=_numbers)(_module.command)
 # Two commands in one file: both put a run's network to use.
 app.command("export", rich_help_panel="Use and look up")(embed.export_command)
 

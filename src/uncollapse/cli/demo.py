@@ -13,8 +13,7 @@ import typer
 import uncollapse as uc
 from uncollapse._base.check import InputError
 from uncollapse._base.table import Cell, Table, wrapped_for
-from uncollapse.cli.errors import INTERRUPTED
-from uncollapse.cli.printing import say, show
+from uncollapse.cli.printing import INTERRUPTED, say, show
 
 _PAGE = "demo.html"
 _STYLES = {"healthy": "green", "shrinking": "yellow"}

@@ -9,8 +9,7 @@ import typer
 
 import uncollapse as uc
 from uncollapse.cli import options
-from uncollapse.cli.errors import INTERRUPTED
-from uncollapse.cli.printing import say, show, split_tables, warn
+from uncollapse.cli.printing import INTERRUPTED, say, show, split_tables, warn
 
 
 def command(

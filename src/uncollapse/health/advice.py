@@ -6,7 +6,6 @@ plain values only, no loss (`health.strategy` reads them off one), so that a pag
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +19,14 @@ MINED, FORM = ("positives", "negatives", "pool"), ("scale_free", "margin", "soft
 # Where a config has each field of a strategy.
 _KEYS = {name: f"mining.{name}" for name in MINED}
 _KEYS |= {name: f"loss.{name}" for name in FORM}
+# What to do about a loss that sits at a resting value, by the state of the rows there.
+_STILL = (
+    "not learning; check learning rate, temperature or scale, labels, what the optimiser trains"
+)
+_COMPARE = "are the rows equal (uncollapse diagnose FILE says)? Then it has collapsed. Else it"
+NEXT_CHECKS = dict.fromkeys(("point", "equal"), f"{_COMPARE} is {_STILL}")
+NEXT_CHECKS |= {"aligned": f"{_COMPARE} has learned"}
+NEXT_CHECKS |= {"random": f"normal at the start of training; if it stays, {_STILL}"}
 _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
 _USUAL_LR = 1e-2  # few networks train at more
@@ -74,15 +81,6 @@ class RunSettings:
         names = MINED if self.scale_free is None else (*MINED, *FORM)
         return Strategy(**{name: getattr(self, name) for name in names})
 
-    @property
-    def collapsed_loss(self) -> tuple[float, str] | None:
-        """What a triplet loss is when all embeddings coincide, and what that value is called."""
-        if self.margin is None or self.summed:  # what else is added has its own value there
-            return None
-        if self.soft:
-            return math.log1p(math.exp(self.margin)), f"softplus({self.margin:g}) ="
-        return (self.margin, "the margin") if self.margin > 0 else None
-
 
 @dataclass(frozen=True)
 class Strategy:
@@ -119,8 +117,11 @@ class Advice:
     evidence: str = ""
 
 
-def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -> str:
-    """Causes, what was seen, and what to try; empty for a healthy embedding.
+def advise(health: Health, settings: RunSettings, facts: Sequence[str] = (), rest: str = "") -> str:
+    """Causes, what was seen, and what to try; empty for a healthy embedding that learns.
+
+    `rest` is the state that a loss stands for which has sat at a resting value for long, and which
+    the last of the facts is about: see `health.resting`.
 
     >>> import torch
     >>> from uncollapse.health import measure
@@ -130,7 +131,8 @@ def advise(health: Health, settings: RunSettings, facts: tuple[str, ...] = ()) -
     easy or negatives = semihard'
     """
     if health.verdict == "healthy":
-        return ""
+        spread = NEXT_CHECKS[rest] if rest == "random" else f"but the rows differ: {_STILL}"
+        return f"{facts[-1]}, {spread}" if rest else ""
     if health.fine_agreement is not None:  # fine labels that divide a class are its modes
         settings = settings.known(RunSettings(several_modes=True))
     advice = advise_on(health.verdict, settings, dim=health.dim, axes=health.axes)
@@ -226,10 +228,8 @@ def _diverging(settings: RunSettings, dim: int | None, axes: int | None) -> Advi
 
 
 def _cone(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
-    advice = _network(settings, dim, axes)
-    return replace(
-        advice, sentence=f"{advice.sentence}, and subtract the mean before rows are normalised"
-    )
+    advice, centre = _network(settings, dim, axes), "subtract the mean before rows are normalised"
+    return replace(advice, sentence=f"{advice.sentence}, and {centre}")
 
 
 def _uninformative(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:

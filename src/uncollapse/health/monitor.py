@@ -17,12 +17,12 @@ from uncollapse._base.check import InputError, check_int, percent
 from uncollapse.health.advice import advise
 from uncollapse.health.batches import to_host
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures
+from uncollapse.health.resting import StuckLoss
 from uncollapse.health.strategy import RunSettings, mode_facts, settings_of
 from uncollapse.health.verdict import Health, Reference, Thresholds, cone_reason, judge, scale_ratio
 
 __all__ = ["CollapseMonitor"]
 
-_SOFTPLUS_0 = math.log(2.0)
 _MOST = 0.75  # of a class's pairs, as in the tightness of a full measure
 _STRUCTURAL = ("class-collapse", "dimensional-collapse", "cone")  # known only from a full measure
 _SMALL_BESIDE_LOSS = 0.05  # a diameter below this share of a margin cannot move the loss
@@ -128,7 +128,7 @@ class CollapseMonitor:
         self.reference = Reference.of(reference)
         self.health: Health | None = None
         self.changes: list[tuple[int, str]] = []
-        self.loss = StuckLoss(*self.settings.collapsed_loss or (None, ""))
+        self.loss = StuckLoss.of(self.settings)
         self._loss_fn = loss_fn
         self._full: Health | None = None
         self._counts = _Counts()
@@ -167,7 +167,7 @@ class CollapseMonitor:
         counts.updates += 1
         if loss is not None:
             loss = scalar(loss, "loss")
-            self.loss.add(loss)
+            self.loss.add(loss, (self._loss_fn, labels, *z.shape))
         loss_is_finite = loss is None or math.isfinite(loss)
         if not bool(torch.isfinite(z).all()) or not loss_is_finite:
             lost = "embeddings" if loss_is_finite else "the loss"
@@ -214,10 +214,10 @@ class CollapseMonitor:
 
     def change_settings(self, **known: Any) -> None:
         """Continue with other settings: with another margin, a stuck loss sits elsewhere."""
-        before = self.settings.collapsed_loss
+        before = self.settings.strategy
         self.settings = replace(self.settings, **known)
-        if self.settings.collapsed_loss != before:
-            self.loss = StuckLoss(*self.settings.collapsed_loss or (None, ""))
+        if self.settings.strategy != before:
+            self.loss = StuckLoss.of(self.settings)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything seen so far, and the run's settings, in plain values and tensors.
@@ -230,7 +230,7 @@ class CollapseMonitor:
             "reference": self.reference and asdict(self.reference),
             "health": self.health and self.health.to_dict(),
             "full": self._full and self._full.to_dict(),
-            "loss": asdict(self.loss),
+            "loss": {name: getattr(self.loss, name) for name in ("count", "value", "low", "high")},
             "changes": list(self.changes),
             **asdict(self._counts),
         }
@@ -242,7 +242,7 @@ class CollapseMonitor:
         self.reference = state["reference"] and Reference(**state["reference"])
         self.health = state["health"] and Health.from_dict(state["health"])
         self._full = state["full"] and Health.from_dict(state["full"])
-        self.loss = StuckLoss(**state["loss"])
+        self.loss = replace(StuckLoss.of(self.settings), **state["loss"])
         self.changes = list(state["changes"])
         self._counts = _Counts(**{name: state[name] for name in vars(self._counts)})
 
@@ -303,9 +303,7 @@ class CollapseMonitor:
             reason = f"diameter {seen.diameter:.3g}: {share} of the largest it had while healthy"
             return replace(health, verdict="network-collapse", reasons=(reason,))
         if self._loss_says_collapse(health, limits):
-            reason = (
-                f"diameter {seen.diameter:.3g}, and the {self.loss.words}: what it is for a point"
-            )
+            reason = f"diameter {seen.diameter:.3g}, and the {self.loss.words}"
             return replace(health, verdict="network-collapse", reasons=(reason, *health.reasons))
         return health
 
@@ -318,14 +316,16 @@ class CollapseMonitor:
         return judge(seen, limits, self.reference, cosine=False, ignore=ignore)
 
     def _loss_says_collapse(self, health: Health, limits: Thresholds) -> bool:
-        if not self.loss.at_level:
+        level = self.loss.level
+        if level is None or level.state == "random":
             return False
         if scale_ratio(health, self.reference) <= limits.shrink_ratio:
             return True
-        small = health.diameter <= _SMALL_BESIDE_LOSS * self.loss.value
-        long_enough = self.loss.count >= 2 * self.loss.needed + 10
+        # A margin is a distance; the value of a loss of directions is not.
+        size = 1.0 if self.settings.normalize else level.value
+        small = health.diameter <= _SMALL_BESIDE_LOSS * size
         grows = not health.diameter <= _SLACK * self._counts.diameter_at_rest
-        return small and long_enough and not grows and not self.settings.scale_free
+        return small and bool(self.loss.long_state) and not grows and not self.settings.scale_free
 
     def _settle(
         self, raw: Health, step: int, *, structural: bool = False, at_once: bool = False
@@ -348,8 +348,8 @@ class CollapseMonitor:
             self.changes.append((step, raw.verdict))
         if raw.verdict == "healthy" and structural:
             self._counts.peak = max(self._counts.peak, raw.diameter)
-        facts = self._facts(raw, step)
-        self.health = replace(raw, step=step, advice=advise(raw, self.settings, facts))
+        facts, state = self._facts(raw, step), self.loss.long_state
+        self.health = replace(raw, step=step, advice=advise(raw, self.settings, facts, state))
         if changed and self.on_change is not None:
             self.on_change(self.health)
         return self.health
@@ -365,62 +365,6 @@ class CollapseMonitor:
                 self._counts.modes = mode_facts(self._loss_fn, *self.recent.rows())
             facts += self._counts.modes
         return (*facts, *filter(None, [self.loss.words]))
-
-
-@dataclass
-class StuckLoss:
-    """Counts for how many updates the loss has stayed within `tolerance` of one value.
-
-    That value is `level`, what the loss of a collapsed batch would be, where it is known; else
-    the value at which the loss came to rest.
-
-    >>> watch = StuckLoss(level=0.2, needed=3)
-    >>> for loss in (0.31, 0.2003, 0.2, 0.1999):
-    ...     watch.add(loss)
-    >>> watch.stuck, watch.at_level, watch.words
-    (True, True, 'loss has sat at the margin 0.2 for 3 updates')
-    """
-
-    level: float | None = None
-    name: str = "the margin"
-    needed: int = 20
-    tolerance: float = 0.01
-    count: int = 0
-    value: float = math.nan
-
-    def add(self, loss: float) -> None:
-        """Count one more loss."""
-        levels = (self.level, _SOFTPLUS_0, self.value)
-        near = (level for level in levels if level is not None and self._near(loss, level))
-        anchor = next(near, loss)
-        self.count = self.count + 1 if anchor == self.value else 1
-        self.value = anchor
-
-    @property
-    def stuck(self) -> bool:
-        """Whether the loss has sat still for long enough. A loss of 0 is no plateau: it is done."""
-        return self.count >= self.needed and self.value > 0
-
-    @property
-    def at_level(self) -> bool:
-        """Whether it is stuck where a collapsed embedding would be."""
-        return self.stuck and self.value in (self.level, _SOFTPLUS_0)
-
-    @property
-    def words(self) -> str:
-        """Where the loss has sat, for a reason; empty if it moves."""
-        if not self.stuck:
-            return ""
-        if self.value == self.level:
-            level = f"{self.name} {self.value:.4g}"
-        elif self.value == _SOFTPLUS_0:
-            level = "softplus(0) = 0.6931"
-        else:
-            level = f"{self.value:.4g}"
-        return f"loss has sat at {level} for {self.count} updates"
-
-    def _near(self, loss: float, value: float) -> bool:
-        return abs(loss - value) <= self.tolerance * abs(value)
 
 
 class RecentRows:

@@ -176,6 +176,10 @@ class TupleLoss(Loss):
     """
 
     info: ClassVar[LossInfo]  # of the losses in the registry
+    # The loss, without a miner, where all similarities are `cosine` (1: all rows are equal), those
+    # with class vectors too: a formula of settings and of sizes of the batch, which
+    # `health.resting.declared` evaluates; nan where it is not one value.
+    resting: ClassVar[str] = "nan"
     miner = _MinerSetting()
     reduction: Setting[str] = Choice("mean")
 

@@ -65,6 +65,7 @@ class CircleLoss(TupleLoss):
     """
 
     info = LossInfo("circle", {"circle": {}}, gentle={"gamma": 4.0})
+    resting = "ln(1 + positives * negatives * exp(gamma * (1 - 2 * margin**2)))"
     reduction = Choice("mean", "nonzero")
     margin = Number(0.0, 1.0)
     gamma = Number(1e-6)

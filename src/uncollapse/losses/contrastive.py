@@ -47,6 +47,7 @@ class ContrastiveLoss(TupleLoss):
     """
 
     info = LossInfo("contrastive", {"contrastive": {"margin": 1.0}})
+    resting = "margin if cosine == 1 and reduction != 'pairs' else nan"
     reduction = Choice("mean", "nonzero", "pairs")
     distance = DistanceChoice()
     margin = Number(0.0)

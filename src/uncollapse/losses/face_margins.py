@@ -43,14 +43,7 @@ class MarginSoftmax(ProxyLoss):
         miner: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(
-            num_classes=num_classes,
-            dim=dim,
-            per_class=sub_centers,
-            miner=miner,
-            generator=generator,
-            name="sub_centers",
-        )
+        super().__init__(num_classes, dim, miner, generator, sub_centers, "sub_centers")
         self.margin = self.usual_margin if margin is None else margin
         self.scale = scale
 
@@ -133,6 +126,7 @@ class ArcFaceLoss(MarginSoftmax):
     """
 
     info = LossInfo("arcface", {"ArcFace": {}}, gentle={"scale": 4.0})
+    resting = "ln(1 + other_classes * exp(scale * (cosine - cos(acos(cosine) + margin))))"
     usual_margin = 0.5
     margin = Number(0.0, math.pi / 2)
     scale = Number(1e-6)
@@ -176,6 +170,7 @@ class CosFaceLoss(MarginSoftmax):
     """
 
     info = LossInfo("cosface", {"CosFace": {}}, gentle={"scale": 4.0})
+    resting = "ln(1 + other_classes * exp(scale * margin))"
     usual_margin = 0.35
     margin = Number(0.0, 2.0)
     scale = Number(1e-6)

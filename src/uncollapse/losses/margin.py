@@ -62,6 +62,7 @@ class MarginLoss(TupleLoss):
     """
 
     info = LossInfo("margin", {"margin, normalised": {"normalize": True}})
+    resting = "nan if cosine < 1 or nu or beta < margin or reduction == 'mean' else beta + margin"
     reduction = Choice("nonzero", "mean")
     beta_per = Choice("global", "class", "sample")
     margin = Number(0.0)

@@ -50,6 +50,10 @@ class MultiSimilarityLoss(TupleLoss):
     """
 
     info = LossInfo("multi-similarity", {"multi-similarity": {}}, gentle={"beta": 5.0})
+    resting = (
+        "ln(1 + positives * exp(alpha * (base - cosine))) / alpha"
+        " + ln(1 + negatives * exp(beta * (cosine - base))) / beta"
+    )
     alpha = Number(1e-6)
     beta = Number(1e-6)
     base = Number()

@@ -41,6 +41,7 @@ class NPairLoss(TupleLoss):
     """
 
     info = LossInfo("n-pair", {"N-pair": {}}, pml="NPairsLoss")
+    resting = "ln(classes) if l2 == 0 else nan"
     labels_needed = True
     l2 = Number(0.0)
 

@@ -88,6 +88,7 @@ class NTXentLoss(PairSoftmax):
     """
 
     info = LossInfo("nt-xent", {"NT-Xent": {}}, gentle={"temperature": 0.5})
+    resting = "ln(1 + negatives)"
 
     def __init__(self, *, temperature: float = 0.07, miner: nn.Module | None = None) -> None:
         super().__init__(temperature=temperature, miner=miner)

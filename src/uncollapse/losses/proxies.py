@@ -61,12 +61,11 @@ class ProxyLoss(TupleLoss):
 
     def __init__(
         self,
-        *,
         num_classes: int,
         dim: int,
+        miner: nn.Module | None,
+        generator: torch.Generator | None,
         per_class: int = 1,
-        miner: nn.Module | None = None,
-        generator: torch.Generator | None = None,
         name: str = "per_class",
     ) -> None:
         super().__init__(miner=miner, normalize=True)

@@ -48,6 +48,11 @@ class ProxyAnchorLoss(ProxyLoss):
     """
 
     info = LossInfo("proxy-anchor", {"ProxyAnchor": {}}, gentle={"alpha": 4.0})
+    resting = (
+        "ln(1 + (positives + 1) * exp(alpha * (margin - cosine)))"
+        " + ln(1 + negatives * exp(alpha * (cosine + margin))) * classes / num_classes"
+        " + ln(1 + rows * exp(alpha * (cosine + margin))) * (1 - classes / num_classes)"
+    )
     margin = Number(0.0)
     alpha = Number(1e-6)
 
@@ -61,7 +66,7 @@ class ProxyAnchorLoss(ProxyLoss):
         miner: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(num_classes=num_classes, dim=dim, miner=miner, generator=generator)
+        super().__init__(num_classes, dim, miner, generator)
         self.margin, self.alpha = margin, alpha
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:

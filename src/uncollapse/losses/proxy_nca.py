@@ -46,6 +46,7 @@ class ProxyNCALoss(ProxyLoss):
     """
 
     info = LossInfo("proxy-nca", {"ProxyNCA": {}})
+    resting = "ln(other_proxies) if exclude_positive else ln(1 + other_proxies)"
     scale = Number(1e-6)
 
     def __init__(
@@ -59,9 +60,7 @@ class ProxyNCALoss(ProxyLoss):
         miner: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(
-            num_classes=num_classes, dim=dim, per_class=per_class, miner=miner, generator=generator
-        )
+        super().__init__(num_classes, dim, miner, generator, per_class)
         self.scale, self.exclude_positive = scale, exclude_positive
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:

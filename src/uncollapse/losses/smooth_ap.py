@@ -59,6 +59,7 @@ class SmoothAPLoss(TupleLoss):
     """
 
     info = LossInfo("smooth-ap", {"SmoothAP": {}}, gentle={"temperature": 0.3})
+    resting = "nan if cosine < 1 else 1 - (positives + 2) / (rows + 1)"
     temperature = Number(1e-6)
 
     def __init__(self, *, temperature: float = 0.01, miner: nn.Module | None = None) -> None:

@@ -58,6 +58,7 @@ class SoftTripleLoss(ProxyLoss):
     """
 
     info = LossInfo("soft-triple", {"SoftTriple": {}}, gentle={"la": 4.0})
+    resting = "ln(1 + other_classes * exp(la * margin)) if tau == 0 else nan"
     la = Number(1e-6)
     gamma = Number(1e-6)
     margin = Number(0.0)
@@ -76,14 +77,7 @@ class SoftTripleLoss(ProxyLoss):
         miner: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(
-            num_classes=num_classes,
-            dim=dim,
-            per_class=centers_per_class,
-            miner=miner,
-            generator=generator,
-            name="centers_per_class",
-        )
+        super().__init__(num_classes, dim, miner, generator, centers_per_class, "centers_per_class")
         self.la, self.gamma, self.margin, self.tau = la, gamma, margin, tau
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:

@@ -59,6 +59,9 @@ class SpreadLoss(TupleLoss):
     """
 
     info = LossInfo("spread", {"spread": {}, "spread, from itself": {"stand_in": "self"}})
+    resting = (
+        "nan if stand_in == 'self' else (1 - alpha) * ln(1 + negatives) + alpha * ln(positives)"
+    )
     stand_in = Choice(*STAND_INS)
     temperature = Number(1e-6)
     alpha = Number(0.0, 1.0)

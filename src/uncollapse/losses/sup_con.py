@@ -40,6 +40,7 @@ class SupConLoss(PairSoftmax):
     """
 
     info = LossInfo("sup-con", {"SupCon": {}}, gentle={"temperature": 0.5})
+    resting = "ln(rows - 1)"
 
     def __init__(self, *, temperature: float = 0.1, miner: nn.Module | None = None) -> None:
         super().__init__(temperature=temperature, miner=miner)

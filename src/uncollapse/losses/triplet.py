@@ -95,6 +95,7 @@ class TripletLoss(TupleLoss):
         },
         pml="TripletMarginLoss",
     )
+    resting = "ln(1 + exp(margin)) if soft else margin"
     reduction = Choice("mean", "nonzero", "max")
     distance = DistanceChoice()
     margin = Number(0.0)
