@@ -6,6 +6,7 @@ plain values only, no loss (`health.strategy` reads them off one), so that a pag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

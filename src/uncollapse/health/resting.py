@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
-import random
 import re
 import warnings
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_choice, check_number
 from uncollapse._base.files import read_toml
-from uncollapse.health.advice import RunSettings
+from uncollapse.health.strategy import RunSettings, random_streams_kept
 from uncollapse.losses import TripletLoss, TupleLoss
 from uncollapse.losses.registry import Level, evaluate, names_in
 
@@ -79,10 +78,7 @@ def resting_values(loss_fn: object, labels: ArrayLike | None, rows: int, dim: in
     batches["random"] = nn.functional.normalize(drawn, dim=2)
     formula = loss_fn.resting if isinstance(loss_fn, TupleLoss) and not loss_fn.miner else "nan"
     levels: list[Resting] = []
-    with ExitStack() as kept, torch.random.fork_rng(devices=[]), torch.no_grad():
-        kept.callback(random.setstate, random.getstate())
-        kept.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
-        kept.enter_context(warnings.catch_warnings(action="ignore"))
+    with random_streams_kept(), torch.no_grad(), warnings.catch_warnings(action="ignore"):
         for state, batch in batches.items():
             names = _sizes(loss_fn, labels, rows) | {"cosine": float(state == "point")}
             level = _level(formula, loss_fn, names) if state != "random" else None

@@ -8,6 +8,7 @@ import math
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from uncollapse._base.arrays import ArrayLike, label_array
 from uncollapse._base.check import InputError, check_int, did_you_mean, number
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, read_labels
+from uncollapse.health.drifts import direction_rate
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.loggers import Logger, log_health
 from uncollapse.health.monitor import CollapseMonitor
@@ -276,15 +278,18 @@ class Watch:
     def _look(self, rows: Any, labels: Any, loss: Any, slope: Tensor | None = None) -> None:
         if isinstance(rows, Tensor):
             rows, labels, loss, slope = self.guard.monitor.on_host(rows, labels, loss, slope)
+        monitor, pull = self.guard.monitor, None if slope is None else direction_rate(rows, slope)
         self.guard.measured_drift = None if slope is None else _radial_drift(rows, slope)
+        monitor.settings = replace(monitor.settings, direction_drift=pull)
         events = self.guard.after_step(rows, labels, loss, self.step)
-        health = self.guard.monitor.health
-        soon = self.guard.monitor.undecided or any(event.kind == "rescue" for event in events)
+        health = monitor.health
+        soon = monitor.undecided or any(event.kind == "rescue" for event in events)
         self._next = self.step + (1 if soon else min(self.every, max(1, self.step // 10)))
         for event in events:
             self.on_event(event)
         if health is not None:
             known = {"loss": None if loss is None else float(loss), "verdict": health.verdict}
+            known |= {} if pull is None else {"direction_drift": pull}
             self.history.append({"step": self.step, **health.scalars(), **known})
             if len(self.history) > _HISTORY:
                 del self.history[1::2]
