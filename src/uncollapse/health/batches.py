@@ -49,7 +49,7 @@ def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: 
     (torch.Size([12, 2]), True)
     """
     leaves = list(_leaves((args, kwargs, output if isinstance(output, Mapping) else None)))
-    wide = [(name, x) for name, x in leaves if _is_float(x) and x.ndim in (2, 3) and len(x)]
+    wide = [(name, x) for name, x in leaves if _is_float(x) and x.ndim in (2, 3)]
     named = [name for name in _EMBEDDINGS if any(name == key for key, _ in wide)]
     sources = [x for key, x in wide if named and key == named[0]]
     if not sources:
@@ -95,7 +95,8 @@ def loss_in(output: Any) -> Tensor | None:
         output = next((x for x in output if _is_float(x) and x.numel() == 1), None)
     if not _is_float(output) or output.ndim > 1:
         return None
-    loss: Tensor = output.mean() if output.ndim else output
+    # A copy: the loop may scale its loss in place.
+    loss: Tensor = output.detach().mean() if output.ndim else output.detach().clone()
     return loss
 
 

@@ -219,7 +219,8 @@ class Watch:
         if self._next <= self.step + 1 and (module.training or _has_graph(output)):
             rows = layer_rows(output)
             slope = _Slope([rows] if rows is output else [])
-            self._rows.append(_Seen(rows.detach(), None, None, slope))
+            # A copy: what follows the layer may work in place.
+            self._rows.append(_Seen(rows.detach().clone(), None, None, slope))
 
     def _see_criterion(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         due = self._next <= self.step + 1
@@ -227,8 +228,11 @@ class Watch:
             return
         if self.layer is None:
             call = read_call(module, args, kwargs, output, self._pairs)
+            if not len(call.rows):
+                return
             self._pairs += len(call.rows)
-            self.guard.record(call.sources[0], call.labels)
+            if not (self._stepping and self._calls):
+                self.guard.record(call.sources[0], call.labels)
             slope = _Slope(call.sources if due else [], output)
             seen = [_Seen(call.rows, call.labels, loss_in(output), slope)]
         else:
@@ -247,13 +251,15 @@ class Watch:
     def _see_step(self, *_: object) -> None:
         self._stepping = False
         self.step += 1
-        calls = [*self._calls, *self._rows]
+        calls = list(self._calls or self._rows)
+        # What was not trained on is none of the step's: a validation that kept its graph, say.
+        calls = [call for call in calls if call.slope.caught] or calls
         self._calls.clear()
         self._rows.clear()
         if not calls and self.health is None and self.step >= _BLIND:
             what = "criterion" if self.layer is None else "layer"
             given = f"no call of the {what} in training, in {self.step} steps"
-            raise InputError(what, given, "the module that the loop itself calls")
+            raise InputError(what, given, "a module that the loop calls, outside torch.compile")
         if calls and self.step >= self._next:
             seen = _together(calls)
             self._look(seen.rows, seen.labels, seen.loss, seen.slope.rows())
@@ -303,13 +309,16 @@ class _Slope:
     def __init__(self, sources: Sequence[Tensor], output: Any = None) -> None:
         self.count = len(sources)
         self.caught: dict[int, Tensor] = {}
+        self.handles: dict[int, RemovableHandle] = {}
         weighed = [output] if isinstance(output, Tensor) and output.ndim == 0 else []
         for n, tensor in enumerate([*sources, *weighed]):
             if tensor.requires_grad:
-                tensor.register_hook(partial(self._catch, n))  # type: ignore[no-untyped-call]
+                catch: Any = partial(self._catch, n)
+                self.handles[n] = tensor.register_hook(catch)  # type: ignore[no-untyped-call]
 
     def _catch(self, n: int, gradient: Tensor) -> None:
         self.caught[n] = gradient.detach()
+        self.handles[n].remove()  # a parameter, or a graph that is kept, would collect them
 
     def rows(self) -> Tensor | None:
         """The gradient at the rows; None where it has not come by."""
@@ -349,6 +358,8 @@ def _together(calls: list[_Seen]) -> _Seen:
 def _radial_drift(rows: Tensor, slope: Tensor) -> float | None:
     """Drift by a gradient that is known (`drifts.drift`); None where it has no value."""
     wide = rows.double()
+    if not bool(torch.isfinite(wide).all()):
+        return None
     mean = float(pairwise_distances(wide).sum()) / max(len(wide) * (len(wide) - 1), 1)
     value = float(((wide - wide.mean(0)) * slope.double()).sum()) / mean if mean > 0 else math.nan
     return value if math.isfinite(value) else None
