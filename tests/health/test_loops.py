@@ -1,8 +1,15 @@
 """Loops as people write them: the watch breaks none of them, and changes no healthy one."""
 
-import pytest
+import copy
+import random
 
-from support.loops import LOOPS, compiled_step, run
+import numpy as np
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+from support.loops import HEALTHY, LABELS, LOOPS, compiled_step, fit, random_miner, run, samples
+from uncollapse.health import Guard
 
 
 @pytest.mark.slow
@@ -19,3 +26,55 @@ def test_a_compiled_step_stays_one_graph_and_is_told_that_nothing_is_seen():
     *_, watch, _ = run(compiled_step, 30, action="rescue")
     assert "criterion" in watch.error
     assert "torch.compile" in watch.error
+
+
+def traces(model, criterion, optimizer, trace):
+    """All that a loop leaves behind, as leaves."""
+    streams = [torch.get_rng_state(), np.random.get_state()[1:], random.getstate()]  # noqa: NPY002
+    gradients = [parameter.grad for parameter in model.parameters()]
+    states = [part.state_dict() for part in (model, criterion, optimizer)]
+    return tree_leaves([states, dict(model.named_buffers()), gradients, streams, trace])
+
+
+def assert_equal_bit_for_bit(some, others):
+    assert len(some) == len(others)
+    for a, b in zip(some, others, strict=True):
+        if isinstance(a, torch.Tensor | np.ndarray):
+            assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+        else:
+            assert a == b
+
+
+def unwatched(loop, known={}):  # noqa: B006
+    """The traces of a loop, made once for all actions."""
+    if loop not in known:
+        model, criterion, optimizer, _, trace = run(loop, 200, watched=False)
+        known[loop] = copy.deepcopy(traces(model, criterion, optimizer, trace))
+    return known[loop]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", ["warn", "stop", "rescue"])
+@pytest.mark.parametrize("loop", HEALTHY, ids=lambda loop: loop.__name__)
+def test_a_healthy_run_is_the_unwatched_one_bit_for_bit(loop, action):
+    model, criterion, optimizer, watch, trace = run(loop, 200, action=action)
+    assert watch.error is None
+    assert not [event for event in watch.events if event.kind != "warning"]
+    assert_equal_bit_for_bit(traces(model, criterion, optimizer, trace), unwatched(loop))
+
+
+@pytest.mark.slow
+def test_a_guard_called_by_hand_draws_nothing_from_the_random_streams():
+    def loop(steps):
+        running = random_miner(steps)
+        model, criterion, optimizer, _ = next(running)
+        yield model, criterion, optimizer, {}
+        guard = Guard(model, optimizer, criterion)
+        for step in range(steps):
+            z = model(samples(step))
+            loss = criterion(z, LABELS)
+            fit(loss, optimizer)
+            guard.after_step(z, LABELS, loss)
+
+    model, criterion, optimizer, _, trace = run(loop, 200, watched=False)
+    assert_equal_bit_for_bit(traces(model, criterion, optimizer, trace), unwatched(random_miner))

@@ -635,6 +635,197 @@ LOOPS = [
 ]
 
 
+# Healthy loops: the samples show their labels. What is watched must end bit for bit as unwatched.
+
+
+def random_miner(steps):
+    """Draws from torch's own stream: the miner has no generator."""
+    model, criterion = network(), triplet("random", "semihard")
+    optimizer = adam(model, lr=1e-3)
+    yield model, criterion, optimizer, {}
+    for step in range(steps):
+        fit(criterion(model(samples(step)), LABELS), optimizer)
+
+
+def pml_with_miner(steps):
+    from pytorch_metric_learning.losses import TripletMarginLoss
+    from pytorch_metric_learning.miners import DistanceWeightedMiner
+
+    model, criterion, miner = network(), TripletMarginLoss(), DistanceWeightedMiner()
+    optimizer = adam(model, lr=1e-3)
+    yield model, criterion, optimizer, {"miner": miner}
+    for step in range(steps):
+        z = functional.normalize(model(samples(step)), dim=1)
+        fit(criterion(z, LABELS, miner(z, LABELS)), optimizer)
+
+
+def batch_norm_and_dropout(steps):
+    model, criterion = network(nn.BatchNorm1d(16), nn.Dropout(0.2)), triplet("easy", "semihard")
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2, 0.9)
+    yield model, criterion, optimizer, {}
+    for step in range(steps):
+        fit(criterion(model(samples(step)), LABELS), optimizer)
+
+
+class SupCon(nn.Module):
+    """SupCon's own form: features [rows, views, dim], with labels or a mask."""
+
+    def forward(self, features, labels=None, mask=None):
+        n, views = features.shape[:2]
+        z = torch.cat(features.unbind(1))
+        if mask is None:
+            mask = torch.eye(n) if labels is None else (labels[:, None] == labels).float()
+        mask = mask.repeat(views, views).fill_diagonal_(0.0)
+        logits = (z @ z.T / 0.1).masked_fill(torch.eye(len(z), dtype=torch.bool), -1e9)
+        scores = logits - logits.logsumexp(1, keepdim=True)
+        return -((mask * scores).sum(1) / mask.sum(1)).mean()
+
+
+def supcon_views(steps):
+    model, criterion = network(nn.Dropout(0.1)), SupCon()
+    optimizer = adam(model, lr=1e-3)
+    yield model, criterion, optimizer, {}
+    for step in range(steps):
+        x = samples(step)
+        views = [functional.normalize(model(x + 0.1 * torch.randn_like(x)), dim=1) for _ in "ab"]
+        fit(criterion(torch.stack(views, 1), LABELS), optimizer)
+
+
+class ArcFace(nn.Module):
+    """A head: features and labels to logits."""
+
+    def __init__(self, scale=16.0, margin=0.2):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(CLASSES, DIM))
+        self.scale, self.margin = scale, margin
+
+    def forward(self, features, labels):
+        cosine = functional.linear(
+            *(functional.normalize(x, dim=1) for x in (features, self.weight))
+        )
+        angle = cosine.clamp(-0.99, 0.99).acos() + self.margin * functional.one_hot(labels, CLASSES)
+        return self.scale * angle.cos()
+
+
+def arcface(steps):
+    model, head, entropy = network(), ArcFace(), nn.CrossEntropyLoss()
+    optimizer = adam(model, head, lr=1e-3)
+    yield model, head, optimizer, {}
+    for step in range(steps):
+        fit(entropy(head(model(samples(step)), LABELS), LABELS), optimizer)
+
+
+class NegativeCosine(nn.Module):
+    """SimSiam's criterion, of a prediction and a target that is detached."""
+
+    def forward(self, p, z):
+        return -functional.cosine_similarity(p, z.detach(), dim=1).mean()
+
+
+def simsiam(steps):
+    model = nn.ModuleDict(
+        {"backbone": network(nn.BatchNorm1d(16)), "predictor": nn.Linear(DIM, DIM)}
+    )
+    criterion = NegativeCosine()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3, 0.9)
+    yield model, criterion, optimizer, {}
+    for step in range(steps):
+        x = samples(step)
+        z = [model["backbone"](x + 0.1 * torch.randn_like(x)) for _ in "ab"]
+        p = [model["predictor"](each) for each in z]
+        fit(criterion(p[0], z[1]) / 2 + criterion(p[1], z[0]) / 2, optimizer)
+
+
+def accumulation_and_clipping(steps):
+    model, criterion = network(nn.Dropout(0.1)), triplet("random", "random")
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    yield model, criterion, optimizer, {}
+    for step in range(steps):
+        (criterion(model(samples(step)), LABELS) / 2).backward()
+        if step % 2:
+            yield float(nn.utils.clip_grad_norm_(model.parameters(), 0.1))
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def bfloat16(steps):
+    model, criterion = network(nn.Dropout(0.1)), triplet("easy", "semihard")
+    optimizer, scaler = adam(model, lr=1e-3), torch.amp.GradScaler("cpu")
+    yield model, criterion, optimizer, {}
+    for step in range(steps):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = criterion(model(samples(step)), LABELS)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def healthy_lbfgs(steps):
+    model, criterion = network(), triplet("easy", "semihard")
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-2, max_iter=3)
+    yield model, criterion, optimizer, {}
+    for step in range(steps):
+
+        def closure(step=step):
+            optimizer.zero_grad()
+            loss = criterion(model(samples(step)), LABELS)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+
+class AugmentedSamples(Augmented):
+    """The same with samples that show their labels."""
+
+    def __getitem__(self, index):
+        x, label, _ = super().__getitem__(index)
+        return x + 3.0 * CENTRES[label], label, index
+
+
+def loader_with_augmentation(steps, workers=0):
+    model, criterion = network(), triplet("random", "semihard")
+    optimizer = adam(model, lr=1e-3)
+    yield model, criterion, optimizer, {}
+    loader = torch.utils.data.DataLoader(
+        AugmentedSamples(), 32, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+    )
+    for _ in range(-(-steps // len(loader))):
+        for x, y, index in loader:
+            fit(criterion(model(x), y), optimizer)
+            yield index.tolist(), x.sum().item()
+
+
+def loader_with_workers(steps):
+    return loader_with_augmentation(steps, 2)
+
+
+def learned_boundary_and_memory(steps):
+    loss = MarginLoss(learn_beta=True, miner=Miner("random", "distance"))
+    model, criterion = network(), CrossBatchMemory(loss, 96)
+    optimizer = adam(model, criterion, lr=1e-3)
+    yield model, criterion, optimizer, {}
+    for step in range(steps):
+        fit(criterion(model(samples(step)), LABELS), optimizer)
+
+
+def watched_layer(steps):
+    model, criterion = network(nn.BatchNorm1d(16), nn.Dropout(0.2)), nn.CrossEntropyLoss()
+    model.append(nn.ReLU(inplace=True)).append(nn.Linear(DIM, CLASSES))
+    optimizer = adam(model, lr=1e-3)
+    yield model, criterion, optimizer, {"layer": str(len(model) - 3)}
+    for step in range(steps):
+        fit(criterion(model(samples(step)), LABELS), optimizer)
+
+
+HEALTHY = [
+    *(random_miner, pml_with_miner, batch_norm_and_dropout, supcon_views, arcface, simsiam),
+    *(accumulation_and_clipping, bfloat16, healthy_lbfgs, loader_with_augmentation),
+    *(loader_with_workers, learned_boundary_and_memory, watched_layer),
+]
+
+
 def run(loop, steps, *, watched=True, seed=0, **options):
     """A finished loop: its parts, its watch, and what it yielded."""
     seed_all(seed)
