@@ -1,14 +1,21 @@
 """Loops as people write them: the watch breaks none of them, and changes no healthy one."""
 
 import copy
-import random
 
-import numpy as np
 import pytest
-import torch
-from torch.utils._pytree import tree_leaves
 
-from support.loops import HEALTHY, LABELS, LOOPS, compiled_step, fit, random_miner, run, samples
+from support.loops import (
+    HEALTHY,
+    LABELS,
+    LOOPS,
+    assert_equal_bit_for_bit,
+    compiled_step,
+    fit,
+    random_miner,
+    run,
+    samples,
+    traces,
+)
 from uncollapse.health import Guard
 
 
@@ -26,23 +33,6 @@ def test_a_compiled_step_stays_one_graph_and_is_told_that_nothing_is_seen():
     *_, watch, _ = run(compiled_step, 30, action="rescue")
     assert "criterion" in watch.error
     assert "torch.compile" in watch.error
-
-
-def traces(model, criterion, optimizer, trace):
-    """All that a loop leaves behind, as leaves."""
-    streams = [torch.get_rng_state(), np.random.get_state()[1:], random.getstate()]  # noqa: NPY002
-    gradients = [parameter.grad for parameter in model.parameters()]
-    states = [part.state_dict() for part in (model, criterion, optimizer)]
-    return tree_leaves([states, dict(model.named_buffers()), gradients, streams, trace])
-
-
-def assert_equal_bit_for_bit(some, others):
-    assert len(some) == len(others)
-    for a, b in zip(some, others, strict=True):
-        if isinstance(a, torch.Tensor | np.ndarray):
-            assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
-        else:
-            assert a == b
 
 
 def unwatched(loop, known={}):  # noqa: B006

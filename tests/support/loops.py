@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 import uncollapse as uc
 from uncollapse.losses import CrossBatchMemory, MarginLoss, TripletLoss
@@ -67,6 +68,7 @@ def plain(steps):
     yield model, criterion, optimizer, {}
     for step in range(steps):
         fit(criterion(model(noise(step)), LABELS), optimizer)
+        yield step
 
 
 def changing_batch_sizes(steps):
@@ -619,6 +621,15 @@ def cross_entropy_of_a_layer(steps):
         fit(criterion(head(model(noise(step))), LABELS), optimizer)
 
 
+def layer_of_noise(steps):
+    model, criterion = network(), triplet()
+    optimizer = adam(model)
+    yield model, criterion, optimizer, {"layer": "2"}
+    for step in range(steps):
+        fit(criterion(model(noise(step)), LABELS), optimizer)
+        yield step
+
+
 LOOPS = [
     *(plain, changing_batch_sizes, last_batch_of_one_row, one_row_only, empty_batch),
     *(one_class_only, singleton_classes, singleton_classes_now_and_then, string_labels),
@@ -631,7 +642,7 @@ LOOPS = [
     *(gradients_read_after_the_step, validation_between, validation_with_a_graph),
     *(a_network_in_eval_mode, a_table_of_embeddings, one_graph_used_twice, widths_that_change),
     *(a_memory, a_boundary_per_sample, a_step_that_raises, checkpointed_activations),
-    *(a_rate_that_is_a_tensor, cross_entropy_of_a_layer),
+    *(a_rate_that_is_a_tensor, cross_entropy_of_a_layer, layer_of_noise),
 ]
 
 
@@ -834,3 +845,20 @@ def run(loop, steps, *, watched=True, seed=0, **options):
     watch = uc.watch(model, criterion, optimizer, **{**own, **options}) if watched else None
     trace = list(running)
     return model, criterion, optimizer, watch, trace
+
+
+def traces(model, criterion, optimizer, trace):
+    """All that a loop leaves behind, as leaves."""
+    streams = [torch.get_rng_state(), np.random.get_state()[1:], random.getstate()]  # noqa: NPY002
+    gradients = [parameter.grad for parameter in model.parameters()]
+    states = [part.state_dict() for part in (model, criterion, optimizer)]
+    return tree_leaves([states, dict(model.named_buffers()), gradients, streams, trace])
+
+
+def assert_equal_bit_for_bit(some, others):
+    assert len(some) == len(others)
+    for a, b in zip(some, others, strict=True):
+        if isinstance(a, torch.Tensor | np.ndarray):
+            assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+        else:
+            assert repr(a) == repr(b)
