@@ -4,20 +4,35 @@ import copy
 import logging
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 import uncollapse as uc
+from support.errors import refused
 from support.loops import (
+    CLASSES,
+    DIM,
+    IN,
     LABELS,
+    NegativeCosine,
+    SupCon,
+    adam,
     assert_equal_bit_for_bit,
     fit,
     layer_of_noise,
+    network,
     noise,
     plain,
     seed_all,
     traces,
+    triplet,
 )
 from uncollapse.health import CollapseMonitor, Guard, guard, monitor, race, watching
+from uncollapse.health.batches import layer_rows, read_call
 from uncollapse.health.strategy import strategy_of
 
 # Faults injected at the calls inside. `early` ones come in any run, the others in a rescue alone.
@@ -201,3 +216,268 @@ def test_a_run_that_was_interrupted_in_a_race_goes_on_to_its_rescue(monkeypatch)
     for step in range(30):
         fit(own.loss_fn(own.model(noise(step)), LABELS), own.optimizers[0])
     assert [event.kind for event in watch.events] == ["rescue"]
+
+
+# What it finds in a call. Each case: the criterion, its arguments, and what should be read.
+
+Z = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(12) % 3
+NAMES = [f"class {number}" for number in Y.tolist()]
+
+
+class Called(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+
+
+def ntxent(z1, z2):
+    return torch.nn.functional.cross_entropy(z1 @ z2.T, torch.arange(len(z1)))
+
+
+def total(*args, **kwargs):
+    """Any loss of all that is given."""
+    return sum(x.square().mean() for x in tree_leaves((args, kwargs)) if is_float(x))
+
+
+def is_float(x):
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def hugging_face(inputs=None, labels=None):
+    return {"loss": inputs.square().mean(), "embeddings": 2 * inputs, "logits": inputs[:, :3]}
+
+
+def pml(name, **options):
+    return getattr(pytest.importorskip("pytorch_metric_learning.losses"), name)(**options)
+
+
+VIEWS = torch.stack([Z, 2 * Z], 1)
+TEXTS = [{"sentence_embedding": Z, "input_ids": Y}, {"sentence_embedding": 2 * Z}]
+CALLS = {  # criterion, arguments, keywords, rows, labels
+    "ours": (triplet, (Z, Y), {}, [Z], Y),
+    "ours with names": (triplet, (Z, NAMES), {}, [Z], NAMES),
+    "ours with names in a tuple": (triplet, (Z, tuple(NAMES)), {}, [Z], NAMES),
+    "ours with NumPy labels": (triplet, (Z, Y.numpy()), {}, [Z], Y),
+    "ours by keyword": (triplet, (), {"labels": Y, "embeddings": Z}, [Z], Y),
+    "ours with references": (
+        *(triplet, (Z, Y), {"ref_embeddings": 3 * Z, "ref_labels": Y.flip(0)}, [Z], Y),
+    ),
+    "ours with sample ids": (
+        *(lambda: Called(total), (Z, Y), {"sample_ids": torch.arange(12)}, [Z], Y),
+    ),
+    "PML": (lambda: pml("TripletMarginLoss"), (Z, Y), {}, [Z], Y),
+    "PML with tuples": (
+        *(lambda: pml("TripletMarginLoss"), (Z, Y, (Y.argsort(), Y.argsort(), Y.argsort()))),
+        *({}, [Z], Y),
+    ),
+    "PML with tuples by keyword": (
+        *(lambda: pml("ContrastiveLoss"), (Z,)),
+        *({"indices_tuple": (torch.arange(12),) * 4, "labels": Y}, [Z], Y),
+    ),
+    "PML with references": (
+        *(lambda: pml("NTXentLoss"), (Z, Y), {"ref_emb": 3 * Z, "ref_labels": Y.flip(0)}, [Z], Y),
+    ),
+    "torch's triplets": (nn.TripletMarginLoss, (Z, 2 * Z, 3 * Z), {}, [Z, 2 * Z, 3 * Z], None),
+    "torch's pairs": (nn.CosineEmbeddingLoss, (Z, 2 * Z, 2 * (Y % 2) - 1), {}, [Z, 2 * Z], None),
+    "SupCon": (SupCon, (VIEWS, Y), {}, [Z, 2 * Z], Y.repeat(2)),
+    "SupCon with a mask": (
+        *(SupCon, (VIEWS,), {"mask": ((Y[:, None] == Y).float(),)}, [Z, 2 * Z], None),
+    ),
+    "NT-Xent": (lambda: Called(ntxent), (Z, 2 * Z), {}, [Z, 2 * Z], None),
+    "SimSiam": (NegativeCosine, (Z, (2 * Z,)), {}, [Z], None),
+    "ArcFace head": (lambda: Called(lambda z, y: z @ torch.ones(4, 9)), (Z, Y), {}, [Z], Y),
+    "texts with labels": (lambda: Called(total), (TEXTS[:1], Y), {}, [Z], Y),
+    "columns of texts": (
+        *(
+            lambda: Called(total),
+            (TEXTS, torch.ones(12)),
+            {},
+            [Z, 2 * Z],
+            torch.arange(12).repeat(2),
+        ),
+    ),
+    "a dictionary": (
+        *(lambda: Called(total), ({"feats": Z, "noise": torch.ones(12, 9), "target": Y},), {}),
+        *([Z], Y),
+    ),
+    "a tuple": (lambda: Called(total), ((Z, Y),), {}, [Z], Y),
+    "labels in a column": (lambda: Called(total), (Z, Y[:, None]), {}, [Z], Y),
+    "Hugging Face": (lambda: Called(hugging_face), (), {"inputs": Z, "labels": Y}, [2 * Z], Y),
+    "a pair whose other half is detached": (
+        *(nn.CosineEmbeddingLoss, (Z, (2 * Z,), 2 * (Y % 2) - 1), {}, [Z], None),
+    ),
+    "a queue that is detached": (lambda: Called(total), (Z, (torch.ones(30, 4),)), {}, [Z], None),
+}
+
+
+def with_graph(tree, scale):
+    """The floats of a tree on the graph of `scale`; those in a tuple of one stay detached."""
+    if isinstance(tree, tuple) and len(tree) == 1 and is_float(tree[0]):
+        return tree[0]
+    if isinstance(tree, dict):
+        return {name: with_graph(value, scale) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(with_graph(value, scale) for value in tree)
+    return tree * scale if is_float(tree) and tree.ndim > 1 else tree
+
+
+class Seeing(CollapseMonitor):
+    """Keeps what it is given."""
+
+    def update(self, embeddings, labels=None, loss=None, step=None):
+        self.seen = (embeddings, labels, loss)
+        return super().update(embeddings, labels, loss, step)
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_embeddings_labels_and_loss_are_found_in_a_call(case):
+    make, args, kwargs, rows, labels = CALLS[case]
+    model, criterion, seeing = nn.Linear(1, 1, bias=False), make(), Seeing()
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    with uc.watch(model, criterion, optimizer, monitor=seeing) as watch:
+        with torch.no_grad():
+            model.weight.fill_(1.0)
+        scale = model(torch.ones(1))
+        output = criterion(*with_graph(list(args), scale), **with_graph(kwargs, scale))
+        loss = output["loss"] if isinstance(output, dict) else output.mean()
+        loss.backward()
+        optimizer.step()
+    assert watch.error is None
+    z, found, value = seeing.seen
+    torch.testing.assert_close(z, torch.cat(rows))
+    assert (found is None) == (labels is None)
+    if labels is not None:
+        assert list(np.asarray(found)) == list(np.asarray(labels))
+    if isinstance(output, dict) or output.ndim == 0:
+        assert float(value) == pytest.approx(loss.item())
+    else:
+        assert value is None
+
+
+# What it finds in a layer, with or without a criterion.
+
+
+class Nested(nn.Module):
+    """Gives what a layer of a kind gives, behind a name."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(IN, 6), Called(shape))
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        return self.head(layer_rows(self.encoder(x)))
+
+
+OUTPUTS = {  # of a layer: what is made of rows [N, 6]
+    "pooled": lambda z: z,
+    "tokens": lambda z: torch.stack([z, z, z], 1),
+    "conv maps": lambda z: z[:, :, None, None].expand(-1, -1, 2, 2),
+    "a tuple": lambda z: (z, {"attention": z.mean(1)}),
+    "a dictionary": lambda z: {"last_hidden_state": 2 * z[:, None], "pooler_output": z},
+    "in place": lambda z: z.clone(),
+}
+
+
+@pytest.mark.parametrize("with_criterion", [True, False])
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_a_layer_is_watched_by_its_name(kind, with_criterion):
+    model, criterion, seeing = Nested(OUTPUTS[kind]), nn.CrossEntropyLoss(), Seeing()
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    given = criterion if with_criterion else None
+    with uc.watch(model, given, optimizer, layer="encoder.1", monitor=seeing) as watch:
+        x = noise(0)
+        criterion(model(x), LABELS).backward()
+        optimizer.step()
+        expected = model.encoder[0](x)
+    assert watch.error is None
+    z, labels, loss = seeing.seen
+    torch.testing.assert_close(z, expected.detach())
+    assert (labels is not None) == (loss is not None) == with_criterion
+    if with_criterion:
+        assert torch.equal(labels, LABELS)
+
+
+def test_what_follows_a_layer_in_place_does_not_change_what_is_seen():
+    model, seeing = nn.Sequential(nn.Linear(IN, 4), nn.ReLU(inplace=True)), Seeing()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    uc.watch(model, None, optimizer, layer="0", monitor=seeing)
+    fit(model(noise(0)).sum(), optimizer)
+    assert bool((seeing.seen[0] < 0).any())
+
+
+def test_a_student_and_its_teacher_are_two_watches():
+    student, sees, sees_other = network(), Seeing(), Seeing()
+    teacher = copy.deepcopy(student).requires_grad_(False).eval()
+    optimizer = adam(student)
+    one = uc.watch(student, None, optimizer, layer="2", monitor=sees)
+    other = uc.watch(teacher, None, optimizer, layer="2", monitor=sees_other)
+    for step in range(30):
+        with torch.no_grad():
+            target = teacher(noise(step) + 1.0)
+        fit((student(noise(step)) - target).square().mean(), optimizer)
+    for watch, own, rows in ((one, sees, None), (other, sees_other, target)):
+        assert watch.error is None
+        assert watch.health.step == 30
+        assert rows is None or torch.equal(own.seen[0], rows)
+
+
+# What it says where it cannot tell.
+
+
+def test_scores_of_classes_are_no_embeddings():
+    with refused("criterion") as caught:
+        read_call(nn.CrossEntropyLoss(), (Z.clone().requires_grad_(), Y), {}, None)
+    assert "scores" in caught.value.given
+    assert "layer=" in caught.value.allowed
+
+
+def test_rows_of_two_widths_in_a_call_are_listed():
+    a, b = Z.clone().requires_grad_(), Z[:, :3].clone().requires_grad_()
+    with refused("criterion") as caught:
+        read_call(Called(total), (a, b), {}, None)
+    assert "[12, 4]" in caught.value.given
+    assert "[12, 3]" in caught.value.given
+
+
+def test_a_wrong_name_of_a_layer_is_refused_with_the_nearest_right_one():
+    model = network()
+    with refused("layer") as caught:
+        uc.watch(nn.ModuleDict({"backbone": model}), None, adam(model), layer="backbon")
+    assert "backbone" in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [functional.cross_entropy, None, nn.TripletMarginLoss, "triplet"])
+def test_a_criterion_that_cannot_be_heard_is_refused_at_once(wrong):
+    model = network()
+    with refused("criterion"):
+        uc.watch(model, wrong, adam(model))
+
+
+@pytest.mark.parametrize("options", [{}, {"layer": "head"}], ids=["criterion", "layer"])
+def test_what_is_never_called_is_named_after_some_steps(options, caplog):
+    model, criterion = nn.ModuleDict({"net": network(), "head": nn.Linear(1, 1)}), triplet()
+    optimizer = adam(model)
+    watch = uc.watch(model, criterion, optimizer, **options)
+    for step in range(30):
+        fit(criterion.forward(model["net"](noise(step)), LABELS), optimizer)
+    assert f"InputError: {next(iter(options), 'criterion')}: " in watch.error
+    assert len([r for r in caplog.records if "stopped watching" in r.msg]) == 1
+    assert int(optimizer.state[model["net"][0].weight]["step"]) == 30
+
+
+@pytest.mark.parametrize("action", ["warn", "stop", "rescue"])
+def test_a_classifier_trains_on_where_its_scores_are_taken_for_embeddings(action):
+    model, criterion = network(), nn.CrossEntropyLoss()
+    optimizer = adam(model)
+    watch = uc.watch(model, criterion, optimizer, action=action)
+    for step in range(5):
+        fit(criterion(model(noise(step)), LABELS % DIM), optimizer)
+    assert "InputError: criterion: " in watch.error
+    assert int(optimizer.state[model[0].weight]["step"]) == 5

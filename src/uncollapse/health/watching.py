@@ -216,7 +216,8 @@ class Watch:
             Watch._at_work = False
 
     def _see_layer(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self._next <= self.step + 1 and (module.training or _has_graph(output)):
+        trained = module.training or _has_graph(output) or _is_frozen(module, self.guard.model)
+        if self._next <= self.step + 1 and trained:
             rows = layer_rows(output)
             slope = _Slope([rows] if rows is output else [])
             # A copy: what follows the layer may work in place.
@@ -367,6 +368,11 @@ def _radial_drift(rows: Tensor, slope: Tensor) -> float | None:
 
 def _has_graph(output: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(output))
+
+
+def _is_frozen(layer: nn.Module, model: nn.Module) -> bool:
+    """Whether it is a teacher's, which may be in evaluation mode all along."""
+    return not any(p.requires_grad for p in list(layer.parameters()) or model.parameters())
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
