@@ -39,9 +39,9 @@ def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: 
     """Embeddings and labels in a call of a criterion; `InputError` says what was seen instead.
 
     Embeddings are float tensors `[N, dim]`, or `[N, views, dim]`: those with a known name, else
-    those that get a gradient. Several of one shape are views, or anchors, positives and negatives;
-    what labels are then is not known, except for columns of texts: the first two form a class per
-    row, the first of them number `pairs`.
+    those that get a gradient. Several of one shape are views, or anchors, positives and negatives,
+    also if some are detached; what labels are then is not known, except for columns of texts: the
+    first two form a class per row, the first of them number `pairs`.
 
     >>> z = torch.randn(4, 2, requires_grad=True)
     >>> call = read_call(nn.TripletMarginLoss(), (z, z, z), {}, z.sum())
@@ -49,7 +49,10 @@ def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: 
     (torch.Size([12, 2]), True)
     """
     leaves = list(_leaves((args, kwargs, output if isinstance(output, Mapping) else None)))
-    wide = [(name, x) for name, x in leaves if _is_float(x) and x.ndim in (2, 3) and len(x)]
+    wide = [(name, x) for name, x in leaves if _is_float(x) and x.ndim in (2, 3)]
+    wide = [
+        (name, x) for name, x in wide if not name.startswith("ref")
+    ]  # compared with, not judged
     named = [name for name in _EMBEDDINGS if any(name == key for key, _ in wide)]
     sources = [x for key, x in wide if named and key == named[0]]
     if not sources:
@@ -64,7 +67,10 @@ def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: 
         raise InputError("criterion", f"a call of {type(criterion).__name__} with {given}", _ADVICE)
     if named[:1] == ["sentence_embedding"] and len(sources) > 1:
         return Call(*join_columns(*map(Tensor.detach, sources[:2]), first=pairs), sources[:2])
-    labels: Any = read_labels(args, kwargs, len(sources[0])) if len(sources) == 1 else None
+    # Beside another half that is detached, whole numbers may say which pairs belong together.
+    pairs_up = not named and sum(x.shape == sources[0].shape for _, x in wide) > 1
+    alone = len(sources) == 1 and not pairs_up
+    labels: Any = read_labels(args, kwargs, len(sources[0])) if alone else None
     if labels is not None and sources[0].ndim == 3:
         views = sources[0].shape[1]
         labels = labels.repeat(views) if isinstance(labels, Tensor) else np.tile(labels, views)
@@ -96,7 +102,8 @@ def loss_in(output: Any) -> Tensor | None:
         output = next((x for x in output if _is_float(x) and x.numel() == 1), None)
     if not _is_float(output) or output.ndim > 1:
         return None
-    loss: Tensor = output.mean() if output.ndim else output
+    # A copy: the loop may scale its loss in place.
+    loss: Tensor = output.detach().mean() if output.ndim else output.detach().clone()
     return loss
 
 
@@ -121,8 +128,8 @@ def _leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             yield from _leaves(value, str(key))
-    elif isinstance(tree, tuple) or (
-        isinstance(tree, list) and tree and isinstance(tree[0], Tensor | Mapping | list | tuple)
+    elif isinstance(tree, list | tuple) and not all(
+        isinstance(value, str | int | np.integer) for value in tree
     ):
         for value in tree:
             yield from _leaves(value, name)
@@ -140,7 +147,7 @@ def _is_labels(x: Any, n: int) -> bool:
         return whole and tuple(x.shape) in ((n,), (n, 1))
     if isinstance(x, np.ndarray):
         return x.shape == (n,) and x.dtype.kind in "iubUSO"
-    return isinstance(x, list) and len(x) == n and isinstance(x[0], str | int | np.integer)
+    return isinstance(x, list | tuple) and len(x) == n
 
 
 def to_host(*parts: Any) -> list[Any]:

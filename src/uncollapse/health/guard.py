@@ -206,10 +206,12 @@ class Guard:
         return f"two copies of the network ({size:.3g} MB each) and at most {batches} MB of batches"
 
     def close(self) -> None:
-        """Let go of the optimizers; a rate that was lowered stays lowered."""
+        """Let go of network, loss and optimizers; a rate that was lowered stays lowered."""
+        handles = list(self._trial.handles)
         for rates in self._rates if self.lr_factor == 1.0 else ():
-            for handle in rates.handles:
-                handle.remove()
+            handles += rates.handles
+        for handle in handles:
+            handle.remove()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the parts it was given, the monitor included."""
@@ -260,12 +262,13 @@ class Guard:
             why = f" {tried} lower rates did not help" if tried else ""
             self._record(health, "stop", f"stopped: {_words(health)}{why}")
             return
-        self._state.rollbacks += 1
-        self._state.rate *= _LOWER
-        step = self._roll_back(confirmed=True)
-        self._state.warned_of = "healthy"
-        text = f"{_words(health)} Rolled back to step {step}; going on at lr x {self.lr_factor:.2g}"
-        self._record(health, "rescue", text)
+        with self._undone_on_error():
+            self._state.rollbacks += 1
+            self._state.rate *= _LOWER
+            step = self._roll_back(confirmed=True)
+            self._state.warned_of = "healthy"
+            words = f"Rolled back to step {step}; going on at lr x {self.lr_factor:.2g}"
+            self._record(health, "rescue", f"{_words(health)} {words}")
 
     def _warn(self, health: Health) -> None:
         """Warn, once for each change of verdict."""
@@ -316,9 +319,13 @@ class Guard:
         """What fails or is interrupted inside leaves the run as it was; gradients always stay."""
         weights, own = self._trial.copy_state(), {**self.state_dict(), "trial": {}}
         taken = self._trial.batches_taken()
-        learned = [p for each in self.optimizers for g in each.param_groups for p in g["params"]]
-        gradients = [parameter.grad for parameter in learned]
+        learned = {p for each in self.optimizers for g in each.param_groups for p in g["params"]}
+        for part in (self.model, self.loss_fn):  # some may be another optimizer's
+            learned |= set(part.parameters()) if isinstance(part, nn.Module) else set()
+        gradients = {parameter: parameter.grad for parameter in learned}
         try:
+            for parameter in learned:
+                parameter.grad = None
             with random_streams_kept(self.loss_fn):
                 yield
         except BaseException:
@@ -328,7 +335,7 @@ class Guard:
                 self._trial.rewind(taken)
             raise
         finally:
-            for parameter, gradient in zip(learned, gradients, strict=True):
+            for parameter, gradient in gradients.items():
                 parameter.grad = gradient
 
     def _rescue(self, health: Health, now: float) -> None:

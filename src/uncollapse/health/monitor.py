@@ -393,6 +393,8 @@ class RecentRows:
         given = np.full(n, -1) if labels is None else label_array(labels, n)
         ids = np.arange(n) if labels is None else class_ids(given, n)[0]
         chosen = balanced_rows(ids, self.capacity // 2, self.random)
+        if self._batches and self._batches[-1][0].shape[1] != embeddings.shape[1]:
+            self._batches.clear()  # a criterion may be called on rows of several widths
         self._batches.append((embeddings[torch.from_numpy(chosen)], given[chosen]))
         while len(self._batches) > self.age or self._held > self.capacity:
             self._batches.popleft()

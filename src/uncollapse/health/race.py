@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.hooks import RemovableHandle
 
-from uncollapse._base.arrays import Array, ArrayLike, class_ids, eager, label_array
+from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array
 from uncollapse._base.check import InputError
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import Strategy
@@ -54,6 +55,7 @@ class Trial:
     def __init__(self, model: nn.Module, optimizer: Any, loss_fn: Any) -> None:
         self.model, self.loss_fn = model, loss_fn
         self.optimizers = optimizers_in(optimizer)
+        self.handles: list[RemovableHandle] = []  # of its hooks, if it has any
 
     def batches_taken(self) -> int | None:
         """How many batches have been taken so far; None where they cannot be taken again."""
@@ -76,10 +78,9 @@ class Trial:
 
     def copy_state(self) -> Any:
         """A copy of network, optimisers, and what the loss learns and its memories remember."""
-        tensors = (item for item in self.model.state_dict().items() if isinstance(item[1], Tensor))
         return {
-            "model": {name: tensor.detach().clone() for name, tensor in tensors},
-            "loss": [tensor.detach().clone() for tensor in self._learned],
+            "model": {name: tensor.clone() for name, tensor in _state_of(self.model).items()},
+            "loss": {name: tensor.clone() for name, tensor in _state_of(self.loss_fn).items()},
             "optimizers": [copy.deepcopy(each.state_dict()["state"]) for each in self.optimizers],
             "memories": [memory.kept() for memory in self._memories],
         }
@@ -90,12 +91,10 @@ class Trial:
         Rates and groups of the optimisers stay as they are: a schedule goes on, and a group that
         was added since is kept.
         """
-        own = self.model.state_dict()
-        with torch.no_grad():
-            for name in own.keys() & state["model"].keys():
-                own[name].copy_(state["model"][name])
-            for tensor, then in zip(self._learned, state["loss"], strict=True):
-                tensor.copy_(then)
+        for part, then in ((self.model, state["model"]), (self.loss_fn, state["loss"])):
+            for name, tensor in _state_of(part).items():
+                if name in then and tensor.shape == then[name].shape:
+                    tensor.copy_(then[name])
         for memory, kept in zip(self._memories, state["memories"], strict=True):
             memory.put_back(kept)
         for optimizer, then in zip(self.optimizers, state["optimizers"], strict=True):
@@ -110,15 +109,18 @@ class Trial:
         """Take over another's."""
 
     @property
-    def _learned(self) -> list[Tensor]:
-        """What the loss learns (β, proxies); its miner's random state goes on."""
-        return list(self.loss_fn.parameters()) if isinstance(self.loss_fn, nn.Module) else []
-
-    @property
     def _memories(self) -> list[Any]:
         """The parts of the loss that remember rows, by what they can do (`CrossBatchMemory`)."""
         parts = self.loss_fn.modules() if isinstance(self.loss_fn, nn.Module) else ()
         return [part for part in parts if hasattr(part, "put_back")]
+
+
+def _state_of(module: Any) -> dict[str, Tensor]:
+    """Weights and buffers, those that no checkpoint has as well; its random state goes on."""
+    if not isinstance(module, nn.Module):
+        return {}
+    every = {**module.state_dict(), **dict(module.named_buffers())}
+    return {name: value.detach() for name, value in every.items() if isinstance(value, Tensor)}
 
 
 def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
@@ -338,12 +340,11 @@ class LoopTrial(Trial):
         self.batches: deque[RecordedBatch] = deque(maxlen=MOST_BATCHES)
         self.last_call: tuple[tuple[Any, ...], dict[str, Any], Tensor] | None = None
         self.sample_ids: Any = None
-        model.register_forward_hook(
-            Listener(weakref.WeakMethod(self._see_network)), with_kwargs=True
-        )
+        see = Listener(weakref.WeakMethod(self._see_network))
+        self.handles.append(model.register_forward_hook(see, with_kwargs=True))
         if isinstance(loss_fn, nn.Module):
             see = Listener(weakref.WeakMethod(self._see_loss))
-            loss_fn.register_forward_hook(see, with_kwargs=True)
+            self.handles.append(loss_fn.register_forward_hook(see, with_kwargs=True))
 
     def _see_network(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if model.training and torch.is_grad_enabled():
@@ -499,8 +500,9 @@ class Listener:
     def __init__(self, function: Any = None) -> None:
         self.function = function
 
-    @eager
     def __call__(self, *args: Any) -> None:
+        if torch.compiler.is_compiling():  # a graph that is compiled stays whole
+            return
         weak = isinstance(self.function, weakref.WeakMethod)
         function = self.function() if weak else self.function
         if function is not None:

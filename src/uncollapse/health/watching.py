@@ -224,10 +224,12 @@ class Watch:
             Watch._at_work = False
 
     def _see_layer(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self._next <= self.step + 1 and (module.training or _has_graph(output)):
+        trained = module.training or _has_graph(output) or _is_frozen(module, self.guard.model)
+        if self._next <= self.step + 1 and trained:
             rows = layer_rows(output)
             slope = _Slope([rows] if rows is output else [])
-            self._rows.append(_Seen(rows.detach(), None, None, slope))
+            # A copy: what follows the layer may work in place.
+            self._rows.append(_Seen(rows.detach().clone(), None, None, slope))
 
     def _see_texts(self, module: nn.Module, args: Any, output: Any) -> None:
         if isinstance(output, Mapping) and "sentence_embedding" in output:
@@ -241,12 +243,13 @@ class Watch:
         if self.layer is None:
             given = {"sentence_embedding": texts} if texts else output
             call = read_call(module, args, kwargs, given, self._pairs)
+            if not len(call.rows):
+                return
             self._pairs += len(call.rows)
-            self.guard.record(call.sources[0], call.labels)
-            ours = (
-                isinstance(module, Loss) and call.labels is not None
-            )  # which `drift` can ask again
-            slope = _Slope([] if ours or not due else call.sources, output)
+            if not (self._stepping and self._calls):
+                self.guard.record(call.sources[0], call.labels)
+            asked_again = isinstance(module, Loss) and call.labels is not None  # by `drift`
+            slope = _Slope([] if asked_again or not due else call.sources, output)
             seen = [_Seen(call.rows, call.labels, loss_in(output), slope)]
         else:
             count = sum(len(layer.rows) for layer in self._rows)
@@ -264,13 +267,15 @@ class Watch:
     def _see_step(self, *_: object) -> None:
         self._stepping = False
         self.step += 1
-        calls = [*self._calls, *self._rows]
+        calls = list(self._calls or self._rows)
+        # What was not trained on is none of the step's: a validation that kept its graph, say.
+        calls = [call for call in calls if call.slope.caught] or calls
         self._calls.clear()
         self._rows.clear()
         if not calls and self.health is None and self.step >= _BLIND:
             what = "criterion" if self.layer is None else "layer"
             given = f"no call of the {what} in training, in {self.step} steps"
-            raise InputError(what, given, "the module that the loop itself calls")
+            raise InputError(what, given, "a module that the loop calls, outside torch.compile")
         if calls and self.step >= self._next:
             seen = _together(calls)
             self._look(seen.rows, seen.labels, seen.loss, seen.slope.rows())
@@ -323,13 +328,16 @@ class _Slope:
     def __init__(self, sources: Sequence[Tensor], output: Any = None) -> None:
         self.count = len(sources)
         self.caught: dict[int, Tensor] = {}
+        self.handles: dict[int, RemovableHandle] = {}
         weighed = [output] if isinstance(output, Tensor) and output.ndim == 0 else []
         for n, tensor in enumerate([*sources, *weighed]):
             if tensor.requires_grad:
-                tensor.register_hook(partial(self._catch, n))  # type: ignore[no-untyped-call]
+                catch: Any = partial(self._catch, n)
+                self.handles[n] = tensor.register_hook(catch)  # type: ignore[no-untyped-call]
 
     def _catch(self, n: int, gradient: Tensor) -> None:
         self.caught[n] = gradient.detach()
+        self.handles[n].remove()  # a parameter, or a graph that is kept, would collect them
 
     def rows(self) -> Tensor | None:
         """The gradient at the rows; None where it has not come by."""
@@ -369,6 +377,8 @@ def _together(calls: list[_Seen]) -> _Seen:
 def _radial_drift(rows: Tensor, slope: Tensor) -> float | None:
     """Drift by a gradient that is known (`drifts.drift`); None where it has no value."""
     wide = rows.double()
+    if not bool(torch.isfinite(wide).all()):
+        return None
     mean = float(pairwise_distances(wide).sum()) / max(len(wide) * (len(wide) - 1), 1)
     value = float(((wide - wide.mean(0)) * slope.double()).sum()) / mean if mean > 0 else math.nan
     return value if math.isfinite(value) else None
@@ -376,6 +386,11 @@ def _radial_drift(rows: Tensor, slope: Tensor) -> float | None:
 
 def _has_graph(output: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(output))
+
+
+def _is_frozen(layer: nn.Module, model: nn.Module) -> bool:
+    """Whether it is a teacher's, which may be in evaluation mode all along."""
+    return not any(p.requires_grad for p in list(layer.parameters()) or model.parameters())
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
