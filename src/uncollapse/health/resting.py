@@ -26,7 +26,7 @@ from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_choice, check_number
 from uncollapse._base.files import read_toml
 from uncollapse.health.advice import RunSettings
-from uncollapse.losses import TripletLoss, TupleLoss
+from uncollapse.losses import TupleLoss
 from uncollapse.losses.registry import Level, evaluate, names_in
 
 __all__ = ["STATES", "Resting", "StuckLoss", "explain_loss", "resting_values"]
@@ -205,11 +205,11 @@ class StuckLoss:
 
     @classmethod
     def of(cls, settings: RunSettings) -> StuckLoss:
-        """With the levels of a triplet loss to which nothing is added, and ln 2."""
-        levels = [evaluate("ln(2)", {})]
-        if settings.margin is not None and not settings.summed:
-            levels.insert(0, evaluate(TripletLoss.resting, vars(settings)))
-        return cls([Resting(*level, "equal") for level in levels if level[0] > 0])
+        """With what needs no evaluation: ln 2, and the margin of a loss to which none is added."""
+        levels = [Resting(math.log(2.0), "ln 2", "equal")]
+        if settings.margin and not settings.soft and not settings.summed:
+            levels.insert(0, Resting(settings.margin, "margin", "equal"))
+        return cls(levels)
 
     def add(self, loss: float, batch: tuple[object, Any, int, int] | None = None) -> None:
         """Count one more loss, of a `batch`: the loss function, labels, number of rows, dimension.
