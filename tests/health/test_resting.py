@@ -286,8 +286,8 @@ def test_spread_rows_whose_loss_sits_at_log_n_are_not_learning():
 
 
 def test_a_face_loss_at_its_start_is_called_normal():
-    loss_fn = _face(16, 1024, 16.0)
-    monitor = _watched(loss_fn, lambda g: torch.randn(64, 1024, generator=g), LABELS, 100)
+    loss_fn = _face(16, 4096, 8.0)
+    monitor = _watched(loss_fn, lambda g: torch.randn(64, 4096, generator=g), LABELS)
     assert monitor.verdict == "healthy"
     assert "random directions" in monitor.advice
     assert "normal at the start of training" in monitor.advice

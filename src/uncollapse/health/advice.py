@@ -21,9 +21,7 @@ MINED, FORM = ("positives", "negatives", "pool"), ("scale_free", "margin", "soft
 _KEYS = {name: f"mining.{name}" for name in MINED}
 _KEYS |= {name: f"loss.{name}" for name in FORM}
 # What to do about a loss that sits at a resting value, by the state of the rows there.
-_STILL = (
-    "not learning; check learning rate, temperature or scale, labels, what the optimiser trains"
-)
+_STILL = "not learning: check learning rate, temperature or scale, labels, optimiser's parameters"
 _COMPARE = "are the rows equal (uncollapse diagnose FILE says)? Then it has collapsed. Else it"
 NEXT_CHECKS = dict.fromkeys(("point", "equal"), f"{_COMPARE} is {_STILL}")
 NEXT_CHECKS |= {"aligned": f"{_COMPARE} has learned"}

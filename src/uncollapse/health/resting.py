@@ -25,7 +25,7 @@ from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_choice, check_number
 from uncollapse._base.files import read_toml
 from uncollapse.health.strategy import RunSettings, random_streams_kept
-from uncollapse.losses import TripletLoss, TupleLoss
+from uncollapse.losses import TupleLoss
 from uncollapse.losses.registry import Level, evaluate, names_in
 
 __all__ = ["STATES", "Resting", "StuckLoss", "explain_loss", "resting_values"]
@@ -81,6 +81,8 @@ def resting_values(loss_fn: object, labels: ArrayLike | None, rows: int, dim: in
     with random_streams_kept(), torch.no_grad(), warnings.catch_warnings(action="ignore"):
         for state, batch in batches.items():
             names = _sizes(loss_fn, labels, rows) | {"cosine": float(state == "point")}
+            if state == "equal" and "num_classes" in names:
+                continue  # with class vectors that is how random directions begin
             level = _level(formula, loss_fn, names) if state != "random" else None
             level = level or _evaluated(loss_fn, labels, batch, names)
             if level and not any(math.isclose(level[0], x.value, rel_tol=1e-3) for x in levels):
@@ -199,11 +201,11 @@ class StuckLoss:
 
     @classmethod
     def of(cls, settings: RunSettings) -> StuckLoss:
-        """With the levels of a triplet loss to which nothing is added, and ln 2."""
-        levels = [evaluate("ln(2)", {})]
-        if settings.margin is not None and not settings.summed:
-            levels.insert(0, evaluate(TripletLoss.resting, vars(settings)))
-        return cls([Resting(*level, "equal") for level in levels if level[0] > 0])
+        """With what needs no evaluation: ln 2, and the margin of a loss to which none is added."""
+        levels = [Resting(math.log(2.0), "ln 2", "equal")]
+        if settings.margin and not settings.soft and not settings.summed:
+            levels.insert(0, Resting(settings.margin, "margin", "equal"))
+        return cls(levels)
 
     def add(self, loss: float, batch: tuple[object, Any, int, int] | None = None) -> None:
         """Count one more loss, of a `batch`: the loss function, labels, number of rows, dimension.
