@@ -2,7 +2,8 @@
 
 One pass over float32 products finds the winner and whether another is within their rounding error.
 Such a row is done again in float64, and what is within the far smaller error there is measured by
-differences of the given rows. Ties go to the lowest index.
+differences of the given rows. On a device, which would be waited for to learn of such rows, all are
+measured by differences. Ties go to the lowest index.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from uncollapse.distances.frame import (
     Batch,
     Frame,
+    exact_squares,
     on_host,
     pairwise_distances,
     row_argmin,
@@ -116,18 +118,29 @@ class AnchorBlock:
 
 
 class BlockDistances:
-    """Distances of a block's anchors in one frame; squared, in the frame's coordinates."""
+    """Distances of a block's anchors in one frame; squared, in the frame's coordinates.
+
+    Products are short squares, which lack the anchors' `level`; whole ones, by differences, where
+    they are `exact`: on a device.
+    """
 
     def __init__(self, block: AnchorBlock, frame: Frame) -> None:
         self.block, self.frame = block, frame
+        self.exact = not on_host(frame.norms)
         self._products: Tensor | None = None
-        self.own_products = frame.norms[:0]  # short squares to `own`, once there are products
+        self.own_products = frame.norms[:0]  # products with `own`, once there are any
         self._own_squares: tuple[Tensor, Tensor | None] | None = None
 
     @property
     def candidates(self) -> slice:
         """Rows of the frame that are candidates."""
         return slice(self.block.batch.offset, len(self.frame))
+
+    @cached_property
+    def level(self) -> Tensor:
+        """`[b]`: what the anchors' products lack of squared distances."""
+        norms = self.frame.norms[self.block.at]
+        return torch.zeros_like(norms) if self.exact else norms
 
     @cached_property
     def error(self) -> Tensor:
@@ -144,9 +157,10 @@ class BlockDistances:
         return self.squares(rows, column).sqrt_().mul_(self.frame.unit)
 
     def products(self) -> Tensor:
-        """Short squares, infinite where no negative may be chosen; do not change them."""
+        """Products, infinite where no negative may be chosen; do not change them."""
         if self._products is None:
-            values = short_squares(self.frame, self.block.at, self.frame, self.candidates)
+            squares = exact_squares if self.exact else short_squares
+            values = squares(self.frame, self.block.at, self.frame, self.candidates)
             self.own_products = values.gather(1, self.block.own)
             self.block.hide(values)
             self._products = values
@@ -167,7 +181,9 @@ class BlockDistances:
 
     def negatives_within(self, limit: Tensor) -> Tensor:
         """`[b, N]`: which negatives are at squared distances below `limit` `[b]`, exactly."""
-        own = self.frame.norms[self.block.anchors]
+        if self.exact:
+            return self.products() < limit[:, None]
+        own = self.level
         gap = self.products() - (limit - own).to(own.dtype)[:, None]
         within = gap < 0
         r, c = (gap.abs_() <= self.error).nonzero(as_tuple=True)
@@ -178,7 +194,7 @@ class BlockDistances:
         """Squared distances to `own`, and what bounds their error (None: exact)."""
         if self._own_squares is None:
             own = self.block.own
-            if own.shape[1] <= _SMALL_CLASS or not on_host(own):
+            if own.shape[1] <= _SMALL_CLASS or self.exact:
                 self._own_squares = self.squares(self.block.every, own), None
             else:
                 self._own_squares = self._large_class_squares()
@@ -196,7 +212,7 @@ class BlockDistances:
 
         Where the products are there anyway they decide, as far as rounding lets them.
         """
-        if self._own_squares is not None or self._products is None:
+        if self.exact or self._own_squares is not None or self._products is None:
             return self._extreme_exact(allowed, farthest)
         values = self.own_products
         values = (-values if farthest else values).masked_fill(~allowed, _INF)
@@ -220,6 +236,11 @@ class BlockDistances:
         they are of opposite sign. `beyond` are for each row a candidate `[r]` whose distance must
         be exceeded, and the product with it; the values are then overwritten.
         """
+        if self.exact:
+            if beyond is not None:
+                values.masked_fill_(values <= beyond[1][:, None], _INF)
+            column = row_argmin(values)
+            return column, values.gather(1, column[:, None]).flatten() < _INF
         error = self.error if rows is self.block.every else self.error[rows]
         bound = None if beyond is None else beyond[1][:, None] - 2 * error
         column, exists, doubtful = _lowest(values, error, bound)

@@ -42,7 +42,8 @@ def uniform(
     """float64 numbers in [0, 1)."""
     source = torch.device("cpu") if generator is None else generator.device
     size = (shape,) if isinstance(shape, int) else shape
-    return torch.rand(size, generator=generator, dtype=torch.float64, device=source).to(device)
+    drawn = torch.rand(size, generator=generator, dtype=torch.float64, device=source)
+    return drawn.to(device, non_blocking=True)
 
 
 def pick(allowed: Tensor, generator: torch.Generator | None) -> Tensor:
