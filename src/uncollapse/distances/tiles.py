@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uncollapse.distances.frame import Frame, on_host
+from uncollapse.distances.frame import on_host
 
 BLOCK = 256  # rows of a block: larger ones leave the cache, smaller ones waste the product
 # A squared distance below this share of |x|² + |y|² is taken from differences where its value and

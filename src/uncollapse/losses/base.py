@@ -16,10 +16,19 @@ from uncollapse._base.check import Choice as Choice
 from uncollapse._base.check import InputError, Setting
 from uncollapse._base.check import Number as Number
 from uncollapse.distances.frame import Batch as Batch
-from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean, pair_distances
+from uncollapse.distances.frame import on_host, true_entries
+from uncollapse.losses.on_graph import (
+    among,
+    graph_rows,
+    mean_or_zero,
+    nonzero_mean,
+    pair_distances,
+    pair_mask,
+)
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
 
+ALL = Miner("all", "all")  # warns once why a batch has no triplet
 Named = Triplets | Pairs | None  # the tuples a loss is given; None: it chooses them itself
 
 
@@ -28,16 +37,41 @@ class Elements(NamedTuple):
 
     `loss`: what the tuple costs, on the graph. `pull`: how hard its positive part pulls, off the
     graph (a distance, or minus a similarity; the larger, the harder the positive), -inf where the
-    tuple has no positive part. `anchor`: the row it belongs to.
+    tuple has no positive part. `anchor`: the row it belongs to, ascending. `real`: which entries
+    are tuples, inside a loss on a device, where nobody waits to know how many; None: all.
     """
 
     loss: Tensor
     pull: Tensor
     anchor: Tensor
+    real: Tensor | None = None
 
-    def take(self, index: Tensor) -> Elements:
-        """Some of the tuples, by mask or index."""
-        return Elements(self.loss[index], self.pull[index], self.anchor[index])
+    def take(self, mask: Tensor | None) -> Elements:
+        """The tuples of a mask, None for all; on a device the others are left, as not `real`."""
+        if mask is None or not on_host(mask):
+            pull = self.pull if mask is None else self.pull.masked_fill(~mask, -torch.inf)
+            return Elements(among(self.loss, mask), pull, self.anchor, mask)
+        return Elements(self.loss[mask], self.pull[mask], self.anchor[mask])
+
+    def listed(self) -> Elements:
+        """The tuples alone."""
+        if self.real is None:
+            return self
+        rows = self.real.nonzero().flatten()
+        return Elements(self.loss[rows], self.pull[rows], self.anchor[rows])
+
+
+class PairSets(NamedTuple):
+    """Positive pairs (`anchor`, `other`), each once, and all pairs as `[N, M]` masks.
+
+    With `real`, on a device, only those of the list are there.
+    """
+
+    anchor: Tensor
+    other: Tensor
+    positive: Tensor
+    negative: Tensor
+    real: Tensor | None = None
 
 
 class DistanceChoice(Choice):
@@ -191,7 +225,7 @@ class TupleLoss(Loss):
 
     def elements(self, *args: Any, **kwargs: Any) -> Elements:
         """The losses of the batch's tuples, before they are reduced; arguments as in a call."""
-        return self.listed(*self.checked(*args, **kwargs))
+        return self.listed(*self.checked(*args, **kwargs)).listed()
 
     def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch."""
@@ -203,7 +237,8 @@ class TupleLoss(Loss):
 
     def reduce(self, elements: Elements) -> Tensor:
         """The loss of the batch, from the losses of its tuples."""
-        return (nonzero_mean if self.reduction == "nonzero" else mean_or_zero)(elements.loss)
+        mean = nonzero_mean if self.reduction == "nonzero" else mean_or_zero
+        return mean(elements.loss, elements.real)
 
     def mined(self, batch: Batch) -> Named:
         """What the miner names; None without a miner."""
@@ -219,8 +254,10 @@ class TupleLoss(Loss):
     def triplets(self, batch: Batch, tuples: Named) -> Triplets:
         """Triplets of rows: the anchor's, and those of its positive and its negative."""
         named = self.mined(batch) if tuples is None else tuples
+        if named is None:
+            named = every_pair(batch) if on_host(batch.rows) else ALL.mine(batch)
         if not isinstance(named, Triplets):
-            named = as_triplets(named, *_labels_of(batch, named))
+            named = as_triplets(named)
         if not batch.offset:
             return named
         return Triplets(named.anchor, named.positive + batch.offset, named.negative + batch.offset)
@@ -230,7 +267,7 @@ class TupleLoss(Loss):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Positive pairs, then negative ones: their anchors, distances, and which are positive."""
         named = self.mined(batch) if tuples is None else tuples
-        a, p, b, n = as_pairs(named, *_labels_of(batch, named))
+        a, p, b, n = every_pair(batch) if named is None else as_pairs(named)
         anchor, other = torch.cat([a, b]), torch.cat([p, n]) + batch.offset
         rows = graph_rows(batch, self.normalize)
         distance = pair_distances(
@@ -238,20 +275,38 @@ class TupleLoss(Loss):
         )
         return anchor, distance, torch.arange(len(anchor), device=anchor.device) < len(a)
 
-    def pair_masks(self, batch: Batch, tuples: Named) -> tuple[Tensor, Tensor, Tensor]:
-        """Positive pairs as (anchor, candidate), and the negative ones as `[N, M]`; each once."""
+    def pair_sets(self, batch: Batch, tuples: Named) -> PairSets:
+        """The positive and the negative pairs: those given, else the miner's, else all."""
         named = self.mined(batch) if tuples is None else tuples
-        if named is None and batch.labels is not None:
-            table, real = batch.classes.table
-            others = batch.labels if batch.ref_labels is None else batch.ref_labels
-            anchor, column = real.nonzero(as_tuple=True)
-            return anchor, table[anchor, column], batch.labels[:, None] != others
-        a, p, b, n = as_pairs(named, *_labels_of(batch, named), unique=True)
-        negative = torch.zeros(
-            (batch.count, batch.candidates), dtype=torch.bool, device=batch.rows.device
-        )
-        negative[b, n] = True
-        return a, p, negative
+        if named is None:
+            positive, negative = _label_masks(batch)
+        else:
+            a, p, b, n = as_pairs(named)
+            positive, negative = pair_mask(batch, a, p), pair_mask(batch, b, n)
+        foreign = tuples is not None or not isinstance(self.miner, Miner | None)
+        if foreign or on_host(positive):
+            anchor, other = positive.nonzero(as_tuple=True)
+            return PairSets(anchor, other, positive, negative)
+        table, real = batch.classes.table
+        anchor = torch.arange(batch.count, device=table.device)[:, None].expand_as(table)
+        real = real & positive.gather(1, table)
+        return PairSets(anchor.flatten(), table.flatten(), positive, negative, real.flatten())
+
+
+def _label_masks(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Which pairs share a label, and which do not."""
+    apart = batch.classes.apart  # raises where there are no labels
+    others = batch.labels if batch.ref_labels is None else batch.ref_labels
+    negative = torch.ne(batch.labels[:, None], others)  # type: ignore[index,arg-type]
+    return ~negative if apart else (~negative).fill_diagonal_(False), negative
+
+
+def every_pair(batch: Batch) -> Pairs:
+    """All pairs of a batch, a row with itself aside."""
+    positive, negative = _label_masks(batch)
+    pairs, own = batch.classes.pairs, 0 if batch.classes.apart else batch.count
+    others = negative.numel() - own - pairs
+    return Pairs(*true_entries(positive, pairs), *true_entries(negative, others))
 
 
 class Wrapper(Loss):
@@ -323,11 +378,6 @@ def innermost(loss: object) -> object:
     while isinstance(loss, Wrapper):
         loss = loss.inner
     return loss
-
-
-def _labels_of(batch: Batch, named: Named) -> tuple[Tensor | None, Tensor | None]:
-    """Labels to take every tuple of, where none are named; named tuples are checked already."""
-    return (batch.labels, batch.ref_labels) if named is None else (None, None)
 
 
 def attach(

@@ -82,13 +82,12 @@ class CircleLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per anchor with pairs of both kinds; `pull` is the positives' part of it."""
-        anchor, positive, negative = self.pair_masks(batch, tuples)
+        anchor, other, positive, negative, real = self.pair_sets(batch, tuples)
         cosine = cosines(batch)
-        near = circle_pull(cosine[anchor, positive], self.margin, self.gamma)
+        near = circle_pull(cosine[anchor, other], self.margin, self.gamma)
         far = circle_push(cosine, self.margin, self.gamma)
-        some = torch.zeros_like(negative[:, 0]).index_fill_(0, anchor, True)
-        kept = (some & negative.any(1)).nonzero().flatten()
-        pulled = log_sum_by(near, anchor, batch.count)[kept]
-        pushed = log_sum(far.masked_fill(~negative, -torch.inf))[kept]
-        loss = functional.softplus(pulled + pushed)
-        return Elements(loss.to(batch.rows.dtype), pulled.detach(), kept)
+        pulled = log_sum_by(near, anchor, batch.count, real)
+        pushed = log_sum(far.masked_fill(~negative, -torch.inf))
+        loss = functional.softplus(pulled + pushed).to(batch.rows.dtype)
+        row = torch.arange(batch.count, device=loss.device)
+        return Elements(loss, pulled.detach(), row).take(positive.any(1) & negative.any(1))

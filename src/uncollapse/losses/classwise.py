@@ -3,7 +3,8 @@
 Two tight classes far apart leave no digits of a within-class distance in the batch's own frame.
 Differences of float64 rows, or float64 products about each class's own centre, keep them. Across
 classes one product of the batch's rows will do; the few pairs that are close beside the spread of
-the batch are measured, and pulled on, by differences.
+the batch are measured, and pulled on, by differences. On a device, which would be waited for to
+know these pairs, all are measured by differences, and pulled on by products in float64.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 from uncollapse.distances.frame import (
     Batch,
     Frame,
+    exact_squares,
     on_host,
     pairwise_distances,
     short_squares,
@@ -74,7 +76,14 @@ class ByClass:
         low = torch.searchsorted(sorted_key, sorted_key)
         high = low + size[order]
         small = int((size <= _SMALL).sum()) if on_host(order) and width > _SMALL else n
-        return cls(order, batch.frame.at(order), low, high, width, small)
+        frame = batch.frame if on_host(order) else batch.frame.fine
+        return cls(order, frame.at(order), low, high, width, small)
+
+    @cached_property
+    def level(self) -> Tensor:
+        """`[N, 1]`: what the rows' blocks lack of squared distances, in `pair_forces`."""
+        norms = self.frame.norms[:, None]
+        return norms if on_host(norms) else torch.zeros_like(norms)
 
     @property
     def wide(self) -> Tensor:
@@ -173,15 +182,20 @@ def pair_forces(
 ) -> Tensor:
     """Gradient of Σ a_ij |x_i - x_j|² / 2, in class order, a block of anchors at a time.
 
-    `fill(start, block, direct)` has a block of short squares times `scale`, of the anchors from
-    `start` on, and makes it a_ij. What needs more digits it leaves out there, and adds to `direct`.
+    `fill(start, block, direct)` has a block of squares times `scale`, less the `level` of the
+    anchors from `start` on, and makes it a_ij. What needs more digits it leaves out there, and adds
+    to `direct`.
     """
     frame, n = classes.frame, len(classes.frame)
     forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(classes.wide)
     for start in range(0, n, BLOCK):
         stop = min(n, start + BLOCK)
         block = forces.block(start, stop)
-        short_squares(frame, slice(start, stop), out=block, scale=scale)
+        if on_host(block):
+            short_squares(frame, slice(start, stop), out=block, scale=scale)
+        else:
+            whole = exact_squares(frame, slice(start, stop), frame, slice(None))
+            torch.mul(whole, scale, out=block)
         fill(start, block, direct)
         forces.add(start, stop)
     return direct.add_(forces.gradient())
@@ -198,7 +212,7 @@ def cross_class(classes: ByClass, weigh: Callable[[int, int, Tensor], Tensor]) -
     def fill(start: int, square: Tensor, direct: Tensor) -> None:
         stop = start + len(square)
         own = norm[start:stop, None]
-        square.add_(own).scatter_(1, classes.columns(start, stop), FAR * FAR)
+        square.add_(classes.level[start:stop]).scatter_(1, classes.columns(start, stop), FAR * FAR)
         close = close_pairs(square, own, norm)
         distance = square.clamp_(min=_TINY).sqrt_()
         if close is not None:
@@ -232,7 +246,7 @@ def pair_softmax(
     """
     rows, norm, real = classes.wide, classes.frame.norms, classes.real
     slope = -0.5 * scale * unit**2  # scale · (s_ij - 1) = slope |z_i - z_j|²
-    level = slope * norm[:, None]
+    level = slope * classes.level
     distance = torch.where(real, classes.distances(norm.dtype), 0.0)
     near = torch.where(real, slope * distance.square(), NONE)
     bound = None

@@ -75,7 +75,8 @@ class ContrastiveLoss(TupleLoss):
     def reduce(self, elements: Elements) -> Tensor:
         """As `reduction` says."""
         if self.reduction == "pairs":
-            return mean_or_zero(elements.loss)
+            return mean_or_zero(elements.loss, elements.real)
         positive = elements.pull > -torch.inf
+        negative = ~positive if elements.real is None else elements.real & ~positive
         mean = nonzero_mean if self.reduction == "nonzero" else mean_or_zero
-        return mean(elements.loss[positive]) + mean(elements.loss[~positive])
+        return mean(elements.loss, positive) + mean(elements.loss, negative)

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from uncollapse.distances.frame import Frame, known_distances, on_host
 from uncollapse.distances.tiles import CLOSE
-from uncollapse.losses.base import Batch, Named, TupleLoss, attach
+from uncollapse.losses.base import ALL, Batch, Named, TupleLoss, attach
 from uncollapse.losses.classwise import FAR, ByClass, cross_class, dot, pair_forces
 from uncollapse.losses.on_graph import HARDEST
 from uncollapse.mining.miner import Miner
@@ -26,7 +26,6 @@ from uncollapse.mining.tuples import Triplets
 if TYPE_CHECKING:
     from uncollapse.losses.triplet import TripletLoss
 
-_ALL = Miner("all", "all")  # warns once why a batch has no triplet
 _TIE = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # relative error of a distance
 _SMALL_BATCH = 128  # rows; from here on the compiled kernel is used
 _LOOKED_AT = 512  # distances that tell whether rows are coarse
@@ -41,7 +40,7 @@ def triplet_value(loss: TripletLoss, batch: Batch, tuples: Named) -> Tensor | No
         return None
     rule = _rule(loss) if tuples is None and labelled else None
     if rule is not None and batch.classes.triplets == 0:
-        rule, tuples = None, (loss.miner if isinstance(loss.miner, Miner) else _ALL).mine(batch)
+        rule, tuples = None, (loss.miner if isinstance(loss.miner, Miner) else ALL).mine(batch)
     with torch.no_grad():
         classes = ByClass.of(batch) if rule is not None or loss.scale_free else None
         mean = None
@@ -117,7 +116,7 @@ def all_triplets(
         gradient = _compiled_hinge(classes, count)
     else:
         gradient = cross_class(classes, count)
-    number = rows.new_tensor(triplets)
+    number = rows.new_full((), triplets)
     if isinstance(count, _Hinge) and (nonzero or window):  # a softplus is never 0
         number = count.active.clamp(min=1.0)
     gradient += classes.gradient(count.pull, positive)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.check import InputError, check_int
-from uncollapse.distances.frame import pairwise_distances, working_dtype
-from uncollapse.losses.base import Batch, Choice, Loss, Named, TupleLoss, Wrapper
+from uncollapse.distances.frame import known_distances, on_host, working_dtype
+from uncollapse.losses.base import Batch, Choice, Loss, Named, TupleLoss, Wrapper, every_pair
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining.miner import Miner
@@ -25,8 +25,11 @@ def _moved(kept: Tensor, rows: Tensor) -> Tensor:
     """
     wide = rows.to(working_dtype(rows))
     centre, then = wide.mean(0), wide.detach().mean(0)
-    mean = pairwise_distances(wide).sum() if len(wide) > 1 else wide.new_zeros(())
-    grown = mean / mean.detach() - 1.0 if float(mean.detach()) > 0 else mean * 0.0
+    # On a device float64 differences need no scale, which would have to be read.
+    reach = None if on_host(wide) else 1.0
+    mean = known_distances(wide, reach=reach).sum()
+    size = mean.detach()
+    grown = torch.where(size > 0, mean / torch.where(size > 0, size, 1.0) - 1.0, 0.0)
     shift: Tensor = (centre - then) + (kept.to(wide) - then) * grown
     return kept + shift.to(kept.dtype)
 
@@ -126,7 +129,7 @@ class CrossBatchMemory(Wrapper):
     def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch, which is enqueued; `tuples` are added to those mined."""
         labels, ids = self._numbers(batch)
-        if int(self.calls) < self.after:
+        if self.after and int(self.calls) < self.after:
             value = self.inner.value(batch, tuples)
         else:
             joined = self._joined(batch, labels, ids)
@@ -200,19 +203,20 @@ class CrossBatchMemory(Wrapper):
         labels, kept_ids = (
             part[first:].to(rows.device) for part in (self.memory_labels, self.memory_ids)
         )
-        stale = torch.isin(kept_ids, ids[ids >= 0])
+        stale = torch.isin(kept_ids, ids) & (kept_ids >= 0)
         if not self.training:  # rows that are looked at again are not their own neighbours
             stale |= _repeated(kept, rows)
-        return (kept[~stale], labels[~stale]) if bool(stale.any()) else (kept, labels)
+        fresh = (~stale).nonzero().flatten()
+        return (kept, labels) if len(fresh) == len(kept) else (kept[fresh], labels[fresh])
 
     def _tuples(self, joined: Batch, given: Named) -> Named:
-        """None where our miner will choose; else another miner's, or all, and those given."""
-        if given is None and isinstance(self.miner, Miner):
+        """None where our miner will choose, or all are taken; else another's, and those given."""
+        ours = isinstance(self.miner, Miner | None)
+        if given is None and ours:
             return None
         named = self.inner.mined(joined)
-        if named is None:
-            named = as_pairs(None, joined.labels, joined.ref_labels)
-        if not isinstance(self.miner, Miner) and not joined.classes.apart:
+        named = every_pair(joined) if named is None else named
+        if not ours:
             named = _without_own(named)
         if given is None:
             return named

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from uncollapse.distances import unit_rows, working_dtype
-from uncollapse.distances.frame import Batch, difference_norms, known_distances
+from uncollapse.distances.frame import Batch, difference_norms, known_distances, on_host
 from uncollapse.mining.miner import Miner
 
 _NONE = -1e30  # exponent of a missing entry
@@ -89,8 +89,12 @@ def log_sum(exponent: Tensor) -> Tensor:
     return (exponent - shift).exp().sum(1).clamp(min=_TINY).log() + shift[:, 0]
 
 
-def log_sum_by(exponent: Tensor, group: Tensor, groups: int) -> Tensor:
-    """log Σ exp over the entries of each group; gradients stay finite where a group has none."""
+def log_sum_by(
+    exponent: Tensor, group: Tensor, groups: int, real: Tensor | None = None
+) -> Tensor:
+    """log Σ exp over the (real) entries of each group; gradients stay finite where it has none."""
+    if real is not None:
+        exponent = exponent.masked_fill(~real, -torch.inf)
     shift = exponent.new_full((groups,), _NONE)
     shift = shift.scatter_reduce_(0, group, exponent.detach(), "amax")
     total = torch.zeros_like(shift).index_add(0, group, (exponent - shift[group]).exp())
@@ -102,18 +106,30 @@ def log_one_plus(log_total: Tensor) -> Tensor:
     return functional.softplus(log_total, threshold=40.0)
 
 
-def pair_mask(like: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Which pairs are named, in the shape of a matrix."""
-    mask = torch.zeros_like(like, dtype=torch.bool)
+def pair_mask(batch: Batch, i: Tensor, j: Tensor) -> Tensor:
+    """Which pairs are named, as `[N, M]`."""
+    shape = batch.count, batch.candidates
+    mask = torch.zeros(shape, dtype=torch.bool, device=batch.rows.device)
     mask[i, j] = True
     return mask
 
 
-def mean_or_zero(loss: Tensor) -> Tensor:
-    """Mean, or a zero on the graph when there is nothing."""
-    return loss.sum() / max(len(loss), 1)
+def among(loss: Tensor, mask: Tensor | None) -> Tensor:
+    """The entries of a mask; on a device, waited for to know their number, 0 for the others."""
+    if mask is None:
+        return loss
+    return loss[mask] if on_host(loss) else torch.where(mask, loss, 0.0)
 
 
-def nonzero_mean(loss: Tensor) -> Tensor:
+def mean_or_zero(loss: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Mean (of the entries of a mask), or a zero on the graph when there is nothing."""
+    some = among(loss, mask)
+    if mask is None or on_host(loss):
+        return some.sum() / max(len(some), 1)
+    return some.sum() / mask.sum().clamp(min=1)
+
+
+def nonzero_mean(loss: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean of the entries above 0, or a zero on the graph when there are none."""
-    return loss.sum() / (loss.detach() > 0).sum().clamp(min=1)
+    some = among(loss, mask)
+    return some.sum() / (some.detach() > 0).sum().clamp(min=1)

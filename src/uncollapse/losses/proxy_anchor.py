@@ -69,19 +69,24 @@ class ProxyAnchorLoss(ProxyLoss):
 
         `anchor` is the proxy's class; `pull` is what its own samples cost.
         """
-        _, own, cosine, *_ = self.compared(batch, tuples)
+        _, own, cosine, *_, real = self.compared(batch, tuples)
         cosine = cosine[:, 0]
         number, own_column = torch.arange(cosine.shape[1], device=own.device), own[:, None]
         near = -self.alpha * (cosine.gather(1, own_column)[:, 0] - self.margin)
         far = (self.alpha * (cosine + self.margin)).scatter(1, own_column, -torch.inf)
-        near = log_one_plus(log_sum_by(near, own, len(number)))
+        if real is not None:
+            far = far.masked_fill(~real[:, None], -torch.inf)
+        near = log_one_plus(log_sum_by(near, own, len(number), real))
         far = log_one_plus(log_sum(far.T))
-        kept = torch.unique(own)  # the proxies with samples
-        pull = torch.cat([near.detach()[kept], torch.full_like(far, -torch.inf)])
-        loss = torch.cat([near[kept], far])
-        return Elements(loss.to(batch.rows.dtype), pull, torch.cat([number[kept], number]))
+        samples = torch.ones_like(own) if real is None else real.to(own.dtype)
+        some = torch.zeros_like(number).index_add_(0, own, samples) > 0
+        loss = torch.cat([near, far]).to(batch.rows.dtype)
+        pull = torch.cat([near.detach(), torch.full_like(far, -torch.inf)])
+        every = torch.cat([some, torch.ones_like(some)])
+        return Elements(loss, pull, torch.cat([number, number])).take(every)
 
     def reduce(self, elements: Elements) -> Tensor:
         """Mean over the proxies with samples, plus mean over all."""
         positive = elements.pull > -torch.inf
-        return mean_or_zero(elements.loss[positive]) + mean_or_zero(elements.loss[~positive])
+        negative = ~positive if elements.real is None else elements.real & ~positive
+        return mean_or_zero(elements.loss, positive) + mean_or_zero(elements.loss, negative)

@@ -162,7 +162,9 @@ class TripletLoss(TupleLoss):
         """As `reduction` says."""
         if self.reduction == "max":
             return elements.loss.max() if len(elements.loss) else elements.loss.sum()
-        return mean_or_zero(elements.loss) if self.soft else super().reduce(elements)
+        if self.soft:
+            return mean_or_zero(elements.loss, elements.real)
+        return super().reduce(elements)
 
     def mined(self, batch: Batch) -> Named:
         """What the miner names. Without one the hardest of all triplets is a batch-hard one."""
