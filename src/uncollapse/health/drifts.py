@@ -18,6 +18,7 @@ from uncollapse._base.arrays import ArrayLike, ClassLayout, class_ids, points
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.extras import keep_memory
 from uncollapse.distances import centre, pairwise_distances
+from uncollapse.health.figures import host_copies
 from uncollapse.health.verdict import NO_DRIFT
 from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
@@ -343,7 +344,10 @@ def _learned(loss_fn: object) -> list[nn.Parameter]:
 
 
 class BatchGradient(NamedTuple):
-    """Rows about their centre, ∇L at them, their distances and the mean of these, and the loss."""
+    """Rows about their centre, ∇L at them, their distances and the mean of these, and the loss.
+
+    All of it on the CPU, wherever the batch is.
+    """
 
     rows: Tensor
     slope: Tensor
@@ -377,14 +381,15 @@ def batch_gradient(
     if loss.requires_grad:
         slopes = torch.autograd.grad(loss, leaf, torch.ones_like(loss), allow_unused=True)
         gradient = gradient if slopes[0] is None else slopes[0]
-    rows = centre(leaf)
+    unit, gradient, cost = host_copies(leaf, gradient, loss)
+    rows = centre(unit)
     slope = gradient.to(rows.dtype)
     if normalize:
-        unit = leaf.detach().to(slope.dtype)
+        unit = unit.to(slope.dtype)
         slope = slope - (slope * unit).sum(1, keepdim=True) * unit
     distances = pairwise_distances(rows)
     mean = float(distances.sum()) / (len(rows) * (len(rows) - 1))
-    return BatchGradient(rows, slope, distances, mean, float(loss.detach()))
+    return BatchGradient(rows, slope, distances, mean, float(cost))
 
 
 def _radial_rates(at: BatchGradient) -> tuple[float, float, float]:

@@ -169,8 +169,8 @@ class CrossBatchMemory(Wrapper):
                 setattr(self, name, torch.empty_like(given, device=getattr(self, name).device))
         super()._load_from_state_dict(state, prefix, *rest)
 
-    def _numbers(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Labels and sample ids of a batch, -1 where unknown; raises unless it can be enqueued."""
+    def _numbers(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Labels and sample ids of a batch; raises unless it can be enqueued."""
         if batch.offset:
             raise InputError.conflict("CrossBatchMemory takes no ref_embeddings")
         if batch.labels is None or batch.label_range is None:
@@ -179,10 +179,9 @@ class CrossBatchMemory(Wrapper):
         self._check_width(batch.rows)
         if self.training and batch.count > self.size:
             raise InputError("size", self.size, f"at least the {batch.count} rows of a batch")
-        ids = torch.full_like(batch.labels, -1) if batch.sample_ids is None else batch.sample_ids
-        return batch.labels, ids
+        return batch.labels, batch.sample_ids
 
-    def _joined(self, batch: Batch, labels: Tensor, ids: Tensor) -> Batch:
+    def _joined(self, batch: Batch, labels: Tensor, ids: Tensor | None) -> Batch:
         """The batch with its references: its own rows, and behind them the older rows kept."""
         rows, (older, older_labels) = batch.rows, self._older(batch.rows, ids)
         moving = self.references == "moving"
@@ -196,14 +195,17 @@ class CrossBatchMemory(Wrapper):
             own=True,
         )
 
-    def _older(self, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    def _older(self, rows: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
         """The kept rows that count: the newest, without older copies of samples in the batch."""
         first = max(0, len(self.memory) + len(rows) - self.size)
         kept = self.memory[first:].to(rows).reshape(-1, rows.shape[1])
         labels, kept_ids = (
             part[first:].to(rows.device) for part in (self.memory_labels, self.memory_ids)
         )
-        stale = torch.isin(kept_ids, ids) & (kept_ids >= 0)
+        if self.training and ids is None:
+            return kept, labels
+        given = labels.new_empty(0) if ids is None else ids
+        stale = torch.isin(kept_ids, given) & (kept_ids >= 0)
         if not self.training:  # rows that are looked at again are not their own neighbours
             stale |= _repeated(kept, rows)
         fresh = (~stale).nonzero().flatten()

@@ -68,9 +68,7 @@ class NPairLoss(TupleLoss):
         # With one class alone there is nothing to compare: no tuple.
         return Elements(loss.to(batch.rows.dtype), -own.detach(), anchor).take(other.any(1))
 
-    def _positive_pairs(
-        self, batch: Batch, tuples: Named
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _positive_pairs(self, batch: Batch, tuples: Named) -> tuple[Tensor, Tensor, Tensor | None]:
         """Pairs of rows: named, or of each class its first anchor and its first positive."""
         if self.miner is not None or tuples is not None:
             anchor, positive, _, _, real = self.pair_sets(batch, tuples)

@@ -89,9 +89,7 @@ def log_sum(exponent: Tensor) -> Tensor:
     return (exponent - shift).exp().sum(1).clamp(min=_TINY).log() + shift[:, 0]
 
 
-def log_sum_by(
-    exponent: Tensor, group: Tensor, groups: int, real: Tensor | None = None
-) -> Tensor:
+def log_sum_by(exponent: Tensor, group: Tensor, groups: int, real: Tensor | None = None) -> Tensor:
     """log Σ exp over the (real) entries of each group; gradients stay finite where it has none."""
     if real is not None:
         exponent = exponent.masked_fill(~real, -torch.inf)
