@@ -91,6 +91,9 @@ class DeviceTensor(Tensor):
     def tolist(self):
         return self.detach().cpu().tolist()
 
+    def __reduce_ex__(self, protocol):  # a file holds the values, and is read on the host
+        return self._memory.__reduce_ex__(protocol)
+
     def __deepcopy__(self, memo):
         copy = self.detach().clone().requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
@@ -149,6 +152,8 @@ def _run(func, args, kwargs, waits):
     device = torch.device("cpu") if made or asked is None else torch.device(asked)
     given = {**kwargs, "device": device} if "device" in kwargs else kwargs
     given.pop("pin_memory", None) if made else None
+    if name == "_conj":  # a flag of the memory, which the operations on it would not see
+        return DeviceTensor(torch.conj_physical(args[0]._memory))
     result = func(*_unwrapped(args), **_unwrapped(given))
     if func._schema.is_mutable:
         return _written(func, args, kwargs, result)

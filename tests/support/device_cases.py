@@ -154,7 +154,7 @@ FUNCTIONS = {
     "reid": lambda x, y: metrics.reid(
         x[:24], y[:24] + 1, y[:24] % 3, x[24:], y[24:] + 1, y[24:] % 2
     ),
-    "rerank": lambda x, y: metrics.rerank(x[:24], x[24:]).distances,
+    "rerank": lambda x, y: metrics.rerank(x[:24], x[24:]).distances(),
     "verification": metrics.verification,
     "clustering": metrics.clustering,
     "kmeans": lambda x, y: metrics.kmeans(x, 8).labels,
