@@ -17,14 +17,8 @@ from uncollapse._base.check import InputError, Setting
 from uncollapse._base.check import Number as Number
 from uncollapse.distances.frame import Batch as Batch
 from uncollapse.distances.frame import on_host, true_entries
-from uncollapse.losses.on_graph import (
-    among,
-    graph_rows,
-    mean_or_zero,
-    nonzero_mean,
-    pair_distances,
-    pair_mask,
-)
+from uncollapse.losses.on_graph import PairSets, among, graph_rows, mean_or_zero, pair_distances
+from uncollapse.losses.on_graph import pair_mask as pair_mask
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
 
@@ -48,30 +42,14 @@ class Elements(NamedTuple):
 
     def take(self, mask: Tensor | None) -> Elements:
         """The tuples of a mask, None for all; on a device the others are left, as not `real`."""
-        if mask is None or not on_host(mask):
-            pull = self.pull if mask is None else self.pull.masked_fill(~mask, -torch.inf)
-            return Elements(among(self.loss, mask), pull, self.anchor, mask)
-        return Elements(self.loss[mask], self.pull[mask], self.anchor[mask])
+        if mask is not None and on_host(mask):
+            return Elements(*(values[mask] for values in self[:3]))
+        pull = among(self.pull, mask, -torch.inf)
+        return Elements(among(self.loss, mask), pull, self.anchor, mask)
 
     def listed(self) -> Elements:
         """The tuples alone."""
-        if self.real is None:
-            return self
-        rows = self.real.nonzero().flatten()
-        return Elements(self.loss[rows], self.pull[rows], self.anchor[rows])
-
-
-class PairSets(NamedTuple):
-    """Positive pairs (`anchor`, `other`), each once, and all pairs as `[N, M]` masks.
-
-    With `real`, on a device, only those of the list are there.
-    """
-
-    anchor: Tensor
-    other: Tensor
-    positive: Tensor
-    negative: Tensor
-    real: Tensor | None = None
+        return self if self.real is None else Elements(*(x[self.real] for x in self[:3]))
 
 
 class DistanceChoice(Choice):
@@ -237,8 +215,7 @@ class TupleLoss(Loss):
 
     def reduce(self, elements: Elements) -> Tensor:
         """The loss of the batch, from the losses of its tuples."""
-        mean = nonzero_mean if self.reduction == "nonzero" else mean_or_zero
-        return mean(elements.loss, elements.real)
+        return mean_or_zero(elements.loss, elements.real, nonzero=self.reduction == "nonzero")
 
     def mined(self, batch: Batch) -> Named:
         """What the miner names; None without a miner."""
@@ -307,6 +284,15 @@ def every_pair(batch: Batch) -> Pairs:
     pairs, own = batch.classes.pairs, 0 if batch.classes.apart else batch.count
     others = negative.numel() - own - pairs
     return Pairs(*true_entries(positive, pairs), *true_entries(negative, others))
+
+
+def sum_of_means(elements: Elements, *, nonzero: bool = False) -> Tensor:
+    """Mean of the tuples with a positive part, and of those without, added."""
+    loss, pull, _, real = elements
+    positive = pull > -torch.inf
+    negative = ~positive if real is None else real & ~positive
+    both = (mean_or_zero(loss, part, nonzero=nonzero) for part in (positive, negative))
+    return next(both) + next(both)
 
 
 class Wrapper(Loss):

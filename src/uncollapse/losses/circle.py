@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
-from uncollapse.losses.on_graph import cosines, log_sum, log_sum_by
+from uncollapse.losses.on_graph import among, cosines, log_sum, log_sum_by
 
 
 def circle_pull(cosine: Tensor, margin: float, gamma: float) -> Tensor:
@@ -84,9 +84,9 @@ class CircleLoss(TupleLoss):
         """One entry per anchor with pairs of both kinds; `pull` is the positives' part of it."""
         anchor, other, positive, negative, real = self.pair_sets(batch, tuples)
         cosine = cosines(batch)
-        near = circle_pull(cosine[anchor, other], self.margin, self.gamma)
+        near = among(circle_pull(cosine[anchor, other], self.margin, self.gamma), real, -torch.inf)
         far = circle_push(cosine, self.margin, self.gamma)
-        pulled = log_sum_by(near, anchor, batch.count, real)
+        pulled = log_sum_by(near, anchor, batch.count)
         pushed = log_sum(far.masked_fill(~negative, -torch.inf))
         loss = functional.softplus(pulled + pushed).to(batch.rows.dtype)
         row = torch.arange(batch.count, device=loss.device)

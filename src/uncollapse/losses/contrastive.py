@@ -12,8 +12,9 @@ from uncollapse.losses.base import (
     Named,
     Number,
     TupleLoss,
+    sum_of_means,
 )
-from uncollapse.losses.on_graph import mean_or_zero, nonzero_mean
+from uncollapse.losses.on_graph import mean_or_zero
 
 
 class ContrastiveLoss(TupleLoss):
@@ -76,7 +77,4 @@ class ContrastiveLoss(TupleLoss):
         """As `reduction` says."""
         if self.reduction == "pairs":
             return mean_or_zero(elements.loss, elements.real)
-        positive = elements.pull > -torch.inf
-        negative = ~positive if elements.real is None else elements.real & ~positive
-        mean = nonzero_mean if self.reduction == "nonzero" else mean_or_zero
-        return mean(elements.loss, positive) + mean(elements.loss, negative)
+        return sum_of_means(elements, nonzero=self.reduction == "nonzero")

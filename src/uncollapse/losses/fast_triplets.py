@@ -2,7 +2,7 @@
 
 For an anchor with positives at d_k and negatives at d_j, a hinge needs only the number of negatives
 nearer than d_k + margin, and for each negative the number of positives it exceeds by less than
-that. This takes O(N²·min(K, log K)) time beside the N × N products, and O(N·K) memory.
+that. This takes O(N²·K) time beside the N × N products, and O(N·K) memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _TIE = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # relative error of a distance
 _SMALL_BATCH = 128  # rows; from here on the compiled kernel is used
 _LOOKED_AT = 512  # distances that tell whether rows are coarse
-_PASSES = 32  # positives up to this many by one comparison each, more by bisection
 
 
 def triplet_value(loss: TripletLoss, batch: Batch, tuples: Named) -> Tensor | None:
@@ -153,9 +152,8 @@ class _Hinge:
 
     def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
         """Minus the number of active triplets that each negative of these anchors is in."""
-        rule = _by_passes if self.positive.shape[1] <= _PASSES else _by_bisection
         low = None if self.low is None else self.low[start:stop]
-        weight, self.pull[start:stop] = rule(distance, self.limit[start:stop], low)
+        weight, self.pull[start:stop] = _within(distance, self.limit[start:stop], low)
         self.push += dot(weight, distance)  # Σ d_an over active triplets
         return weight.neg_()
 
@@ -212,7 +210,7 @@ class _Soft:
         return weight.neg_()
 
 
-def _by_passes(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor]:
+def _within(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor]:
     """Positives k with low_k < d < limit_k for each negative; negatives for each positive."""
     weight, pull = torch.zeros_like(distance), torch.empty_like(limit)
     within = torch.empty_like(distance)
@@ -224,30 +222,6 @@ def _by_passes(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Ten
         weight.add_(within)
         pull[:, k] = within.sum(1)
     return weight, pull
-
-
-def _by_bisection(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same in O(log K) per negative: its rank among the sorted limits says both counts."""
-    limit, order = limit.sort(dim=1)
-    width = limit.shape[1]
-    rank = torch.searchsorted(limit, distance.contiguous(), right=True)  # limits <= d
-    pull = _below(rank, width)
-    if low is None:
-        weight = width - rank
-    else:
-        # The limits are the positives moved by a constant, so one order sorts both.
-        passed = torch.searchsorted(low.gather(1, order), distance.contiguous())  # positives < d
-        weight = passed - rank
-        pull -= _below(passed, width)
-    counts = torch.empty_like(limit).scatter_(1, order, pull.clamp_(min=0).to(limit.dtype))
-    return weight.clamp_(min=0).to(distance.dtype), counts
-
-
-def _below(rank: Tensor, width: int) -> Tensor:
-    """For each k < width, how many entries of a row have a rank <= k."""
-    histogram = torch.zeros(len(rank), width + 1, dtype=torch.int64, device=rank.device)
-    histogram.scatter_add_(1, rank, torch.ones_like(rank))
-    return histogram.cumsum(1)[:, :width]
 
 
 def _compiled_hinge(classes: ByClass, count: _Hinge) -> Tensor:

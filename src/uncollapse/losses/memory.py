@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.check import InputError, check_int
-from uncollapse.distances.frame import known_distances, on_host, working_dtype
+from uncollapse.distances.frame import known_distances, working_dtype
 from uncollapse.losses.base import Batch, Choice, Loss, Named, TupleLoss, Wrapper, every_pair
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.proxies import ProxyLoss
@@ -25,9 +25,7 @@ def _moved(kept: Tensor, rows: Tensor) -> Tensor:
     """
     wide = rows.to(working_dtype(rows))
     centre, then = wide.mean(0), wide.detach().mean(0)
-    # On a device float64 differences need no scale, which would have to be read.
-    reach = None if on_host(wide) else 1.0
-    mean = known_distances(wide, reach=reach).sum()
+    mean = known_distances(wide, reach=1.0).sum()  # differences in float64 need no scale
     size = mean.detach()
     grown = torch.where(size > 0, mean / torch.where(size > 0, size, 1.0) - 1.0, 0.0)
     shift: Tensor = (centre - then) + (kept.to(wide) - then) * grown

@@ -1,5 +1,7 @@
 """Distances, cosines, sums and means of a batch on the autograd graph, exact near collapse."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -89,10 +91,8 @@ def log_sum(exponent: Tensor) -> Tensor:
     return (exponent - shift).exp().sum(1).clamp(min=_TINY).log() + shift[:, 0]
 
 
-def log_sum_by(exponent: Tensor, group: Tensor, groups: int, real: Tensor | None = None) -> Tensor:
-    """log Σ exp over the (real) entries of each group; gradients stay finite where it has none."""
-    if real is not None:
-        exponent = exponent.masked_fill(~real, -torch.inf)
+def log_sum_by(exponent: Tensor, group: Tensor, groups: int) -> Tensor:
+    """log Σ exp over the entries of each group; gradients stay finite where a group has none."""
     shift = exponent.new_full((groups,), _NONE)
     shift = shift.scatter_reduce_(0, group, exponent.detach(), "amax")
     total = torch.zeros_like(shift).index_add(0, group, (exponent - shift[group]).exp())
@@ -112,22 +112,32 @@ def pair_mask(batch: Batch, i: Tensor, j: Tensor) -> Tensor:
     return mask
 
 
-def among(loss: Tensor, mask: Tensor | None) -> Tensor:
-    """The entries of a mask; on a device, waited for to know their number, 0 for the others."""
+class PairSets(NamedTuple):
+    """Positive pairs (`anchor`, `other`), each once, and all pairs as `[N, M]` masks.
+
+    With `real`, on a device, only those of the list are there.
+    """
+
+    anchor: Tensor
+    other: Tensor
+    positive: Tensor
+    negative: Tensor
+    real: Tensor | None = None
+
+
+def among(values: Tensor, mask: Tensor | None, others: float = 0.0) -> Tensor:
+    """The entries of a mask; None: all. On a device, whose host would wait to know how many, there
+    are `others` in the place of the rest.
+    """
     if mask is None:
-        return loss
-    return loss[mask] if on_host(loss) else torch.where(mask, loss, 0.0)
+        return values
+    return values[mask] if on_host(values) else values.masked_fill(~mask, others)
 
 
-def mean_or_zero(loss: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean (of the entries of a mask), or a zero on the graph when there is nothing."""
+def mean_or_zero(loss: Tensor, mask: Tensor | None = None, *, nonzero: bool = False) -> Tensor:
+    """Mean of the entries (of a mask, above 0), or a zero on the graph when there are none."""
     some = among(loss, mask)
-    if mask is None or on_host(loss):
+    if not nonzero and (mask is None or on_host(loss)):
         return some.sum() / max(len(some), 1)
-    return some.sum() / mask.sum().clamp(min=1)
-
-
-def nonzero_mean(loss: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean of the entries above 0, or a zero on the graph when there are none."""
-    some = among(loss, mask)
-    return some.sum() / (some.detach() > 0).sum().clamp(min=1)
+    counted = some.detach() > 0 if nonzero else mask
+    return some.sum() / counted.sum().clamp(min=1)  # type: ignore[union-attr]

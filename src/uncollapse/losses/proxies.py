@@ -22,8 +22,8 @@ class Compared(NamedTuple):
 
     `anchor` and `own` `[n]` are the samples' rows and classes, `cosine` is `[n, per_class,
     num_classes]` in the rows' dtype; `rows` and `proxies` are what was compared, the latter the
-    first proxies of all classes, then their second. On a device with tuples, all rows are there, of
-    which those that are named are `real`.
+    first proxies of all classes, then their second. `real` are the samples that count: with tuples
+    those that are named.
     """
 
     anchor: Tensor
@@ -31,7 +31,7 @@ class Compared(NamedTuple):
     cosine: Tensor
     rows: Tensor
     proxies: Tensor
-    real: Tensor | None
+    real: Tensor
 
     @property
     def columns(self) -> Tensor:
@@ -94,14 +94,10 @@ class ProxyLoss(TupleLoss):
         own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
         named = self.mined(batch) if tuples is None else tuples
         anchor, rows = torch.arange(len(own), device=own.device), batch.rows[: batch.count]
-        real = None
+        real = torch.full_like(own, named is None, dtype=torch.bool)
         if named is not None:
             pairs = as_pairs(named)
-            real = torch.zeros_like(own, dtype=torch.bool)
             real.index_fill_(0, torch.cat([pairs.anchor, pairs.other]), True)
-        if real is not None and on_host(real):
-            anchor, real = real.nonzero().flatten(), None
-            rows, own = rows[anchor], own[anchor]
         if rows.is_inference():  # autograd keeps no such tensor for the proxies' gradient
             rows = rows.clone()
         proxies = self.proxies.transpose(0, 1).reshape(-1, dim).to(rows.device, rows.dtype)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
-from uncollapse.losses.on_graph import log_one_plus, log_sum, log_sum_by, mean_or_zero
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, sum_of_means
+from uncollapse.losses.on_graph import log_one_plus, log_sum, log_sum_by
 from uncollapse.losses.proxies import ProxyLoss
 
 
@@ -73,13 +73,12 @@ class ProxyAnchorLoss(ProxyLoss):
         cosine = cosine[:, 0]
         number, own_column = torch.arange(cosine.shape[1], device=own.device), own[:, None]
         near = -self.alpha * (cosine.gather(1, own_column)[:, 0] - self.margin)
+        near = near.masked_fill(~real, -torch.inf)
         far = (self.alpha * (cosine + self.margin)).scatter(1, own_column, -torch.inf)
-        if real is not None:
-            far = far.masked_fill(~real[:, None], -torch.inf)
-        near = log_one_plus(log_sum_by(near, own, len(number), real))
+        far = far.masked_fill(~real[:, None], -torch.inf)
+        near = log_one_plus(log_sum_by(near, own, len(number)))
         far = log_one_plus(log_sum(far.T))
-        samples = torch.ones_like(own) if real is None else real.to(own.dtype)
-        some = torch.zeros_like(number).index_add_(0, own, samples) > 0
+        some = torch.zeros_like(number).index_add_(0, own, real.to(own.dtype)) > 0
         loss = torch.cat([near, far]).to(batch.rows.dtype)
         pull = torch.cat([near.detach(), torch.full_like(far, -torch.inf)])
         every = torch.cat([some, torch.ones_like(some)])
@@ -87,6 +86,4 @@ class ProxyAnchorLoss(ProxyLoss):
 
     def reduce(self, elements: Elements) -> Tensor:
         """Mean over the proxies with samples, plus mean over all."""
-        positive = elements.pull > -torch.inf
-        negative = ~positive if elements.real is None else elements.real & ~positive
-        return mean_or_zero(elements.loss, positive) + mean_or_zero(elements.loss, negative)
+        return sum_of_means(elements)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attached
-from uncollapse.losses.on_graph import among, cosines
+from uncollapse.losses.on_graph import PairSets, among, cosines
 
 _ELEMENTS = 1 << 17  # of a block: what a cache holds
 
@@ -67,35 +67,23 @@ class SmoothAPLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per anchor with a positive; `pull` is minus the cosine of its farthest."""
-        anchor, other, positive, negative, real = self.pair_sets(batch, tuples)
+        pairs = self.pair_sets(batch, tuples)
+        anchor, other, positive, negative, real = pairs
         cosine, row = cosines(batch), torch.arange(batch.count, device=anchor.device)
         some = positive.any(1)
         pull = -cosine.detach().masked_fill(~positive, torch.inf).amin(1)
-        if not batch.offset:
-            positive = positive | torch.diag(some)
-            if real is None:
-                anchor, other = positive.nonzero(as_tuple=True)
-            else:
-                anchor, other = torch.cat([anchor, row]), torch.cat([other, row])
-                real = torch.cat([real, some])
-        sets = (anchor, other, real, positive, negative, self.temperature)
+        if not batch.offset:  # the anchor is one of its own positives
+            real = None if real is None else torch.cat([real, some])
+            anchor, other = torch.cat([anchor, row]), torch.cat([other, row])
+            pairs = PairSets(anchor, other, positive | torch.diag(some), negative, real)
+        sets = (pairs, self.temperature)
         ap = attached(cosine, *_blockwise(cosine, *sets), lambda x: mean_precision(x, *sets))
         return Elements((1.0 - ap[:, 0]).to(batch.rows.dtype), pull, row).take(some)
 
 
-def mean_precision(
-    similarity: Tensor,
-    query: Tensor,
-    candidate: Tensor,
-    real: Tensor | None,
-    positive: Tensor,
-    negative: Tensor,
-    temperature: float,
-) -> Tensor:
-    """AP of each row, `[N, 1]`, on the graph and in one go; 0 where there is no positive.
-
-    The positive pairs are (`query`, `candidate`), where they are `real`.
-    """
+def mean_precision(similarity: Tensor, pairs: PairSets, temperature: float) -> Tensor:
+    """AP of each row, `[N, 1]`, on the graph and in one go."""
+    query, candidate, positive, negative, real = pairs
     rows = similarity[query]
     value = _precision(rows, positive[query], negative[query], candidate, temperature)
     return _mean_by(query, among(value, real), positive)
@@ -115,16 +103,9 @@ def _mean_by(query: Tensor, value: Tensor, positive: Tensor) -> Tensor:
     return (total / positive.sum(1).clamp(min=1))[:, None]
 
 
-def _blockwise(
-    similarity: Tensor,
-    query: Tensor,
-    candidate: Tensor,
-    real: Tensor | None,
-    positive: Tensor,
-    negative: Tensor,
-    temperature: float,
-) -> tuple[Tensor, Tensor]:
+def _blockwise(similarity: Tensor, pairs: PairSets, temperature: float) -> tuple[Tensor, Tensor]:
     """`mean_precision` and its derivative by the similarities, in blocks of memory O(N²)."""
+    query, candidate, positive, negative, real = pairs
     size = max(1, _ELEMENTS // max(similarity.shape[1], 1))
     known, wanted = similarity.detach(), similarity.requires_grad
     slope, values = torch.zeros_like(known), [known.new_zeros(0)]

@@ -12,18 +12,10 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse.distances.frame import (
-    Batch,
-    exact_squares,
-    on_host,
-    short_squares,
-    true_entries,
-)
+from uncollapse.distances.frame import Batch, short_squares
 from uncollapse.distances.tiles import BLOCK
 from uncollapse.mining.blocks import AnchorBlock
 from uncollapse.mining.random import kth_smallest
-
-__all__ = ["FalseNegatives", "agreed_labels", "without_suspects"]
 
 # For each rule its lower limit, whether that is allowed itself, and its exclusive upper limit.
 _RULES = {
@@ -125,8 +117,7 @@ def agreed_labels(batch: Batch, neighbours: int, share: float) -> tuple[Tensor, 
     for start in range(0, n if k else 0, BLOCK):
         rows = torch.arange(start, min(start + BLOCK, n), device=labels.device)
         here = slice(offset + start, offset + start + len(rows))
-        squares = short_squares if on_host(labels) else exact_squares
-        values = squares(frame, here, frame, slice(offset, len(frame)))
+        values = short_squares(frame, here, frame, slice(offset, len(frame)))
         values.scatter_(1, rows[:, None], torch.inf)
 
         def exact(r: Tensor, column: Tensor, rows: Tensor = rows) -> Tensor:
@@ -134,7 +125,7 @@ def agreed_labels(batch: Batch, neighbours: int, share: float) -> tuple[Tensor, 
 
         error = (frame.band[here] + largest)[:, None]
         near = _nearest(values, error, torch.full_like(rows, k), exact)
-        votes = labels[true_entries(near, k * len(rows))[1].view(len(rows), k)]
+        votes = labels[near.nonzero()[:, 1].view(len(rows), k)]
         label[rows] = votes.mode(dim=1).values
         count[rows] = (votes == label[rows, None]).sum(dim=1)
     return label, count > share * k
@@ -145,11 +136,8 @@ def _nearest(
 ) -> Tensor:
     """Mask of the `count[i]` least of row i, whose values are off by up to `error[i]`.
 
-    What rounding leaves in doubt is measured: `exact` gives values for rows and columns. On a
-    device the values are exact.
+    What rounding leaves in doubt is measured: `exact` gives values for rows and columns.
     """
-    if not on_host(values):
-        return values.argsort(dim=1, stable=True).argsort(dim=1) < count[:, None]
     last = kth_smallest(values, count.clamp(min=1))
     some = (count > 0)[:, None]
     # The k-th least value is off by no more than each of them.

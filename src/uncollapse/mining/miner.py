@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,6 @@ from uncollapse.mining.blocks import AnchorBlock, anchor_blocks
 from uncollapse.mining.false_negatives import FalseNegatives, agreed_labels, without_suspects
 from uncollapse.mining.random import SeededModule, draw_weighted, pick, uniform
 from uncollapse.mining.tuples import Triplets
-
-__all__ = ["FALLBACKS", "KEEP", "NEGATIVES", "POSITIVES", "Miner", "NoTripletsWarning"]
 
 POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
 NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
@@ -236,14 +234,15 @@ class Miner(SeededModule):
             block.plain.products()  # needed anyway: let the positives profit
         own, others = self._positive_set(block), self._negative_set(block)
         pairs, triplets = self._lengths(block, own, others)
-        rows, column = (
-            (block.every, self._positive(block)) if own is None else true_entries(own, pairs)
-        )
-        pair, negative = (
-            self._negative(block, rows, column)
-            if others is None
-            else true_entries(others[rows], triplets)
-        )
+        if own is None:
+            rows, column = block.every, self._positive(block)
+        else:
+            rows, column = true_entries(own, pairs)
+        pair: Tensor | None
+        if others is None:
+            pair, negative = self._negative(block, rows, column)
+        else:
+            pair, negative = true_entries(others[rows], triplets)
         if pair is not None:
             rows, column = rows[pair], column[pair]
         inside = self.positives == "inside"
@@ -252,21 +251,20 @@ class Miner(SeededModule):
 
     def _lengths(
         self, block: AnchorBlock, own: Tensor | None, others: Tensor | None
-    ) -> Sequence[int | None]:
-        """Of the lists of pairs and of triplets, in one look at a device; None: unknown."""
+    ) -> tuple[int | None, int | None]:
+        """Of the lists of pairs and of triplets, in one look at a device; None: to be counted."""
         classes = block.batch.classes
         whole = self.sees_all and len(block.anchors) == classes.usable
-        every = whole and self.positives == "all", whole and self.negatives == "all"
-        if own is None or others is None:
-            negatives = classes.usable * (len(classes.order) - int(not classes.apart))
-            lengths = classes.pairs, negatives - classes.pairs
-        elif all(every) or on_host(own):
+        if whole and self.positives == "all" and (others is None or self.negatives == "all"):
             return classes.pairs, classes.triplets
-        else:
-            count = own.sum(1)
-            pairs, triplets = torch.stack([count.sum(), count @ others.sum(1)]).tolist()
-            return pairs, triplets
-        return [length if known else None for length, known in zip(lengths, every, strict=True)]
+        if whole and own is None and self.negatives == "all":
+            every = len(classes.order) - int(not classes.apart)
+            return None, classes.usable * every - classes.pairs
+        if own is None or others is None or on_host(own):
+            return None, None
+        count = own.sum(1)
+        pairs, triplets = torch.stack([count.sum(), count @ others.sum(1)]).tolist()
+        return pairs, triplets
 
     def _positive(self, block: AnchorBlock) -> Tensor:
         """For each row of the block the column of `own` chosen.
@@ -278,7 +276,7 @@ class Miner(SeededModule):
             return pick(allowed, block.generator)
         if self.positives == "semihard":
             limit = plain.squares(every, plain.nearest_negative())
-            violating = allowed & (plain.own_squares_near(limit) > limit[:, None])
+            violating = allowed & (plain.own_squares > limit[:, None])
             some = violating.any(dim=1, keepdim=True)
             return pick(torch.where(some, violating, allowed), block.generator)
         return plain.extreme_own(allowed, farthest=self.positives == "hard")  # EPS §4.3
@@ -293,7 +291,7 @@ class Miner(SeededModule):
         sphere = block.normalized
         limit = sphere.squares(block.every, sphere.nearest_negative())
         limit -= 2 * self.epsilon * sphere.frame.zoom**2
-        return block.valid & (sphere.own_squares_near(limit) > limit[:, None])
+        return block.valid & (sphere.own_squares > limit[:, None])
 
     def _negative_set(self, block: AnchorBlock) -> Tensor | None:
         """`[b, N]`: which negatives are chosen; None where one is, for each pair."""
@@ -426,7 +424,7 @@ def _inside(block: AnchorBlock, rows: Tensor, negative: Tensor) -> Tensor:
     for start in range(0, len(rows), step):
         part = block.take(rows[start : start + step])
         limit = part.plain.squares(part.every, negative[start : start + step])
-        nearer = part.valid & (part.plain.own_squares_near(limit) < limit[:, None])
+        nearer = part.valid & (part.plain.own_squares < limit[:, None])
         column = part.plain.extreme_own(nearer, farthest=True)
         some = nearer.any(dim=1)
         if part.plain.exact or not bool(some.all()):
@@ -456,7 +454,9 @@ def _distance_weighted(
     sphere, dim = block.normalized, block.batch.frame.dim
     area = 1 / sphere.frame.zoom**2
     low, high = (c * c / area for c in cutoffs)
-    square = sphere.spend_products().add_(sphere.level[:, None])
+    square = sphere.spend_products()
+    if not sphere.exact:
+        square.add_(sphere.frame.norms[block.anchors][:, None])
     kept = torch.lt(square, high, out=torch.empty_like(square))  # what is hidden is at infinity
     square.clamp_(low, min(high, 4 * (1 - 1e-6) / area)).mul_(area)
     weight = square.mul(-0.25).add_(1.0).log_().mul_((3 - dim) / 2)

@@ -6,8 +6,6 @@ from torch import Tensor, nn
 
 from uncollapse.distances.frame import on_host
 
-__all__ = ["SeededModule", "draw_pool", "draw_weighted", "kth_smallest", "pick", "uniform"]
-
 
 class SeededModule(nn.Module):
     """A module with a `generator`, or None for torch's default one; a checkpoint keeps its state.

@@ -11,17 +11,6 @@ from uncollapse._base.check import InputError
 from uncollapse.distances.frame import label_numbers
 from uncollapse.geometry.triplet_separation import separation
 
-__all__ = [
-    "Pairs",
-    "Triplets",
-    "Tuples",
-    "as_pairs",
-    "as_triplets",
-    "checked_tuples",
-    "hardest_triplet",
-]
-
-
 Tuples = Sequence[Tensor]  # our Triplets or Pairs, or what a miner of PML gives
 
 
