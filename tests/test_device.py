@@ -124,7 +124,16 @@ def test_further_settings_of_a_miner_are_the_hosts(name):
         return TripletLoss(margin=0.2, miner=cases.miner(words, **cases.FURTHER[name]))
 
     for words in ("easy x semihard", "all x hard"):
-        assert_same_step(make, words, name, "ragged", most=4)
+        most = 6 if name in ("relative", "quantile", "agreement") else 3
+        assert_same_step(make, words, name, "ragged", most=most)
+
+
+@pytest.mark.parametrize("kind", ["near collapse", "one ray", "one point"])
+@pytest.mark.parametrize("name", ["triplet", "multi-similarity", "sup-con"])
+def test_a_collapsed_batch_is_the_hosts(name, kind):
+    make = cases.loss_makers()[name]
+    for words in ("none", "easy x hard", "easy x semihard", "multi_similarity x multi_similarity"):
+        assert_same_step(make, words, name, kind)
 
 
 @pytest.mark.parametrize("name", cases.ALONE)

@@ -1,7 +1,6 @@
 """Every positives × negatives pair against float64 loops written from the papers."""
 
 import warnings
-from contextlib import contextmanager
 from itertools import product
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from uncollapse._base.extras import without_kernels
 from uncollapse.distances.frame import device_path
-from uncollapse.mining import FalseNegatives, Miner, NoTripletsWarning, blocks
+from uncollapse.mining import FalseNegatives, Miner, NoTripletsWarning
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 EVERY = list(product(POSITIVES, NEGATIVES))
@@ -225,14 +224,6 @@ def batches(draw):
         x = 10.0 ** rng.integers(-7, 1, (n, 1)) * x + 100
     dtype = draw(st.sampled_from([torch.float32, torch.float64]))
     return torch.from_numpy(x).to(dtype), torch.from_numpy(y)
-
-
-@contextmanager
-def large_classes():
-    """Every class counts as large: products about the class's centre, exact where it matters."""
-    with pytest.MonkeyPatch.context() as patch, without_kernels():
-        patch.setattr(blocks, "_SMALL_CLASS", 0)
-        yield
 
 
 @pytest.mark.parametrize(("positives", "negatives"), EVERY)

@@ -66,6 +66,10 @@ def batch(kind="plain", n=24, dim=6, classes=4):
         labels[8] = 0
     elif kind == "near collapse":
         x = 1 + 1e-5 * x
+    elif kind == "one ray":
+        x = torch.ones(n, dim) * torch.rand(n, 1, generator=seeded())
+    elif kind == "one point":
+        x = torch.ones(n, dim)
     return x, labels
 
 
@@ -115,7 +119,10 @@ def given(name, kind="plain"):
 
 
 def step(make, words, x, labels, *, on_device, steps=1):
-    """Of the loss `make(words)`, the last of a few steps: value, gradients of rows and of parameters, and the waits."""
+    """The last of a few steps of the loss `make(words)`: value, gradients, and the waits.
+
+    The gradients are those of the rows, then of the loss's parameters.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if not on_device:

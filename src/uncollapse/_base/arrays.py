@@ -55,8 +55,7 @@ def points(
 
 def points64(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
     """Return `x` checked, as a float64 NumPy array off the graph."""
-    here = x.detach().cpu() if isinstance(x, Tensor) else x  # one copy of a device, no look before
-    return points(here, name, min_rows=min_rows).to(torch.float64).numpy()
+    return points(x, name, min_rows=min_rows).detach().to("cpu", torch.float64).numpy()
 
 
 def as_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:

@@ -568,8 +568,7 @@ class Batch:
                 labels, ref_labels if references else None, count, references
             )
             numbers = numbers.to(device, non_blocking=True)
-            if ref_numbers is not None:
-                ref_numbers = ref_numbers.to(device, non_blocking=True)
+            ref_numbers = None if ref_numbers is None else ref_numbers.to(device, non_blocking=True)
             ranges = _class_ranges(numbers, numbers if ref_numbers is None else ref_numbers)
             to_read += [*torch.aminmax(numbers), *_class_counts(*ranges, apart)]
         size, *read = torch.stack([value.to(reach.dtype) for value in to_read]).tolist()

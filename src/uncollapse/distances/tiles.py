@@ -26,11 +26,8 @@ def close_pairs(square: Tensor, own: Tensor, norms: Tensor) -> tuple[Tensor, Ten
     where there is no such pair, which the minimum of each row usually shows, and on a device, whose
     blocks are by differences.
     """
-    share = CLOSE[square.dtype]
-    if not on_host(square):
-        return None
-    least = square.amin(1, keepdim=True)
-    if bool((least > share * (own + norms.amax())).all()):
+    share, least = CLOSE[square.dtype], square.amin(1, keepdim=True)
+    if not on_host(square) or bool((least > share * (own + norms.amax())).all()):
         return None
     rows, columns = (square <= share * (own + norms)).nonzero(as_tuple=True)
     return (rows, columns) if len(rows) else None

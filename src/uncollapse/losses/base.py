@@ -16,11 +16,13 @@ from uncollapse._base.check import Choice as Choice
 from uncollapse._base.check import InputError, Setting
 from uncollapse._base.check import Number as Number
 from uncollapse.distances.frame import Batch as Batch
-from uncollapse.distances.frame import on_host, true_entries
+from uncollapse.distances.frame import on_host as on_host
 from uncollapse.losses.on_graph import PairSets, among, graph_rows, mean_or_zero, pair_distances
 from uncollapse.losses.on_graph import pair_mask as pair_mask
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
+from uncollapse.mining.tuples import every_pair as every_pair
+from uncollapse.mining.tuples import label_masks as label_masks
 
 ALL = Miner("all", "all")  # warns once why a batch has no triplet
 Named = Triplets | Pairs | None  # the tuples a loss is given; None: it chooses them itself
@@ -192,11 +194,7 @@ class TupleLoss(Loss):
     reduction: Setting[str] = Choice("mean")
 
     def __init__(
-        self,
-        *,
-        miner: nn.Module | None = None,
-        normalize: bool = False,
-        reduction: str = "mean",
+        self, *, miner: nn.Module | None = None, normalize: bool = False, reduction: str = "mean"
     ) -> None:
         super().__init__()
         self.miner, self.normalize, self.reduction = miner, normalize, reduction
@@ -256,7 +254,7 @@ class TupleLoss(Loss):
         """The positive and the negative pairs: those given, else the miner's, else all."""
         named = self.mined(batch) if tuples is None else tuples
         if named is None:
-            positive, negative = _label_masks(batch)
+            positive, negative = label_masks(batch)
         else:
             a, p, b, n = as_pairs(named)
             positive, negative = pair_mask(batch, a, p), pair_mask(batch, b, n)
@@ -268,22 +266,6 @@ class TupleLoss(Loss):
         anchor = torch.arange(batch.count, device=table.device)[:, None].expand_as(table)
         real = real & positive.gather(1, table)
         return PairSets(anchor.flatten(), table.flatten(), positive, negative, real.flatten())
-
-
-def _label_masks(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Which pairs share a label, and which do not."""
-    apart = batch.classes.apart  # raises where there are no labels
-    others = batch.labels if batch.ref_labels is None else batch.ref_labels
-    negative = torch.ne(batch.labels[:, None], others)  # type: ignore[index,arg-type]
-    return ~negative if apart else (~negative).fill_diagonal_(False), negative
-
-
-def every_pair(batch: Batch) -> Pairs:
-    """All pairs of a batch, a row with itself aside."""
-    positive, negative = _label_masks(batch)
-    pairs, own = batch.classes.pairs, 0 if batch.classes.apart else batch.count
-    others = negative.numel() - own - pairs
-    return Pairs(*true_entries(positive, pairs), *true_entries(negative, others))
 
 
 def sum_of_means(elements: Elements, *, nonzero: bool = False) -> Tensor:

@@ -106,7 +106,7 @@ def all_triplets(
     rows = classes.wide
     if classes.frame.collapsed:  # all distances are 0
         flat = 0.0 if window else margin + math.log1p(math.exp(-margin)) if soft else margin
-        return rows.new_tensor(flat), torch.zeros_like(rows)
+        return rows.new_full((), flat), torch.zeros_like(rows)
     if len(rows) < _SMALL_BATCH:  # float64 costs nothing there, and sees every tie
         classes = replace(classes, frame=classes.frame.fine)
     positive = classes.distances(classes.frame.norms.dtype)
@@ -129,13 +129,7 @@ class _Hinge:
     `window`, only the triplets with d_ap < d_an count (semi-hard). Used as `cross_class`'s weigh.
     """
 
-    def __init__(
-        self,
-        positive: Tensor,
-        unit: float | Tensor,
-        margin: float,
-        window: bool,
-    ) -> None:
+    def __init__(self, positive: Tensor, unit: float | Tensor, margin: float, window: bool) -> None:
         self.positive, self.unit, self.margin = positive, unit, margin
         # Rounding must not decide a tie. At d_ap - d_an + margin = 0 the hinge has a kink, and a
         # triplet there is not active; at d_an = d_ap the semi-hard loss jumps by the margin. Rows

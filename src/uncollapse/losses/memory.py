@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances.frame import known_distances, working_dtype
-from uncollapse.losses.base import Batch, Choice, Loss, Named, TupleLoss, Wrapper, every_pair
+from uncollapse.losses.base import Batch, Choice, Loss, Named, TupleLoss, Wrapper
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining.miner import Miner
-from uncollapse.mining.tuples import Pairs, Triplets, as_pairs, as_triplets
+from uncollapse.mining.tuples import Pairs, Triplets, as_pairs, as_triplets, every_pair
 
 
 def _moved(kept: Tensor, rows: Tensor) -> Tensor:

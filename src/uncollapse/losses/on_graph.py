@@ -24,13 +24,7 @@ def graph_rows(batch: Batch, normalize: bool) -> Tensor:
 
 
 def pair_distances(
-    rows: Tensor,
-    i: Tensor,
-    j: Tensor,
-    *,
-    reach: float,
-    kind: str = "euclidean",
-    offset: int = 0,
+    rows: Tensor, i: Tensor, j: Tensor, *, reach: float, kind: str = "euclidean", offset: int = 0
 ) -> Tensor:
     """Distances of rows i to rows j: by differences, or out of the matrix if that is smaller.
 
