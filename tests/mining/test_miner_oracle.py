@@ -1,7 +1,6 @@
 """Every positives × negatives pair against float64 loops written from the papers."""
 
 import warnings
-from contextlib import contextmanager
 from itertools import product
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from uncollapse._base.extras import without_kernels
 from uncollapse.distances.frame import device_path
-from uncollapse.mining import FalseNegatives, Miner, NoTripletsWarning, blocks
+from uncollapse.mining import FalseNegatives, Miner, NoTripletsWarning
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
 EVERY = list(product(POSITIVES, NEGATIVES))
@@ -227,21 +226,13 @@ def batches(draw):
     return torch.from_numpy(x).to(dtype), torch.from_numpy(y)
 
 
-@contextmanager
-def large_classes():
-    """Every class counts as large: products about the class's centre, exact where it matters."""
-    with pytest.MonkeyPatch.context() as patch, without_kernels():
-        patch.setattr(blocks, "_SMALL_CLASS", 0)
-        yield
-
-
 @pytest.mark.parametrize(("positives", "negatives"), EVERY)
 @given(batch=batches())
 def test_triplets_are_those_of_a_float64_loop(positives, negatives, batch):
     assert_as_oracle(batch, positives, negatives)
 
 
-@pytest.mark.parametrize("elsewhere", [without_kernels, device_path, large_classes])
+@pytest.mark.parametrize("elsewhere", [without_kernels, device_path])
 @pytest.mark.parametrize("positives", POSITIVES)
 @settings(max_examples=10)
 @given(batch=batches(), negatives=st.sampled_from(NEGATIVES))

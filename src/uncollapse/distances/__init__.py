@@ -4,6 +4,7 @@ from uncollapse.distances.frame import (
     Frame,
     binary_scale,
     centre,
+    exact_squares,
     float32_is_exact,
     on_host,
     paired_distances,
@@ -15,7 +16,6 @@ from uncollapse.distances.frame import (
     unit_rows,
     working_dtype,
 )
-from uncollapse.distances.tiles import exact_squares
 
 __all__ = [
     "Frame",

@@ -265,6 +265,19 @@ def short_squares(
     return torch.addmm(start, rows, y.block(j).T, alpha=-2.0 * scale, out=buffer)
 
 
+def exact_squares(x: Frame, i: Tensor | slice, y: Frame, j: Tensor | slice) -> Tensor:
+    """Squared distances of all rows i to all rows j of `y` by differences, in float64.
+
+    Equal rows are at exactly 0. On a device the way of all squares: its float32 products would need
+    a list of the pairs that are too close for them, whose length the host waits to know.
+    """
+    here, there = x.exact(i), y.exact(j)
+    if x.collapsed:
+        return here.new_zeros(len(here), len(there))
+    gap = torch.cdist(here, there, compute_mode="donot_use_mm_for_euclid_dist")
+    return gap.square_()
+
+
 def prepare(
     sets: Sequence[Tensor],
     *,
@@ -448,8 +461,8 @@ class Classes:
 
     The candidates of anchor i's class are `order[low[i] : high[i]]`, ascending. `apart` is False
     where candidate i is anchor i itself, as without references. `most` is the largest number of
-    positives of an anchor, `usable` the number of anchors with a positive and a negative,
-    `triplets` the number of all (anchor, positive, negative).
+    positives of an anchor, `usable` the number of anchors with a positive and a negative, `pairs`
+    and `triplets` the number of all (anchor, positive) and (anchor, positive, negative).
     """
 
     order: Tensor
@@ -458,6 +471,7 @@ class Classes:
     apart: bool
     most: int
     usable: int
+    pairs: int
     triplets: int
 
     @cached_property
@@ -471,7 +485,7 @@ class Classes:
         if self.usable == len(self.low):
             return torch.arange(len(self.low), device=self.low.device)
         negatives = len(self.order) - (self.high - self.low)
-        return ((self.counts > 0) & (negatives > 0)).nonzero().flatten()
+        return true_entries(((self.counts > 0) & (negatives > 0))[None], self.usable)[1]
 
     @cached_property
     def table(self) -> tuple[Tensor, Tensor]:
@@ -544,7 +558,7 @@ class Batch:
             samples = _whole_numbers(sample_ids, count, "sample_ids")
             if samples is None:
                 raise InputError("sample_ids", "names", "the rows' numbers in the dataset")
-            samples = samples.to(device)
+            samples = samples.to(device, non_blocking=True)
             to_read += torch.aminmax(samples)
         if labels is not None:
             if references and ref_labels is None:
@@ -553,16 +567,16 @@ class Batch:
             numbers, ref_numbers, numeric = label_numbers(
                 labels, ref_labels if references else None, count, references
             )
-            numbers = numbers.to(device)
-            ref_numbers = None if ref_numbers is None else ref_numbers.to(device)
+            numbers = numbers.to(device, non_blocking=True)
+            ref_numbers = None if ref_numbers is None else ref_numbers.to(device, non_blocking=True)
             ranges = _class_ranges(numbers, numbers if ref_numbers is None else ref_numbers)
             to_read += [*torch.aminmax(numbers), *_class_counts(*ranges, apart)]
         size, *read = torch.stack([value.to(reach.dtype) for value in to_read]).tolist()
         if not math.isfinite(size):
             points(rows.detach(), "embeddings")  # raises, naming the rows
         read = [int(value) for value in read]
-        classes = None if ranges is None else Classes(*ranges, apart, *read[-3:])
-        label_range = (read[-5], read[-4]) if numeric else None
+        classes = None if ranges is None else Classes(*ranges, apart, *read[-4:])
+        label_range = (read[-6], read[-5]) if numeric else None
         sample_range = (read[0], read[1]) if samples is not None else None
         labelled = (numbers, ref_numbers, classes, samples, label_range, sample_range)
         return cls(rows, count, build(size)[0], *labelled)
@@ -639,10 +653,26 @@ def _class_ranges(labels: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, T
 
 
 def _class_counts(order: Tensor, low: Tensor, high: Tensor, apart: bool) -> list[Tensor]:
-    """`most`, `usable` and `triplets` of `Classes`."""
+    """`most`, `usable`, `pairs` and `triplets` of `Classes`."""
     positives = high - low - int(not apart)
     pairs = positives * (len(order) - (high - low))
-    return [positives.max(), (pairs > 0).sum(), pairs.sum()]
+    return [positives.max(), (pairs > 0).sum(), positives.sum(), pairs.sum()]
+
+
+def true_entries(mask: Tensor, count: int | None) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the True entries: `nonzero`, without waiting where the `count` is known.
+
+    >>> true_entries(torch.tensor([[False, True], [True, False]]), 2)
+    (tensor([0, 1]), tensor([1, 0]))
+    """
+    if count is None or on_host(mask):
+        row, column = mask.nonzero(as_tuple=True)
+        return row, column
+    flat = mask.flatten()
+    place = torch.where(flat, flat.cumsum(0) - 1, count)  # what is False goes behind the last
+    entry = torch.arange(len(flat), device=mask.device)
+    entry = entry.new_empty(count + 1).scatter_(0, place, entry)[:count]
+    return entry // mask.shape[1], entry % mask.shape[1]
 
 
 def _joined_rows(embeddings: ArrayLike, ref_embeddings: ArrayLike | None) -> tuple[Tensor, int]:
@@ -666,7 +696,6 @@ def _rows(values: ArrayLike, name: str) -> Tensor:
 # A pair whose squared distance is below this share of |x|² + |y|² is measured by differences, so
 # that the result is right to its own dtype's precision (to 1e-10 in float64).
 _CLOSE = {torch.float32: 1e-9, torch.float64: 1e-5}
-_CLOSE_WITHOUT_FLOAT64 = 2e-2
 
 
 def pairwise_distances(
@@ -808,9 +837,10 @@ def _wide_squares(
     sets, dtype = [x] if y is None else [x, y], working_dtype(x)
     frames = Frame.of_sets(sets, dtype=dtype, known=reach)
     a, b = frames[0], frames[-1]
+    if not on_host(x):
+        return exact_squares(a, slice(None), b, slice(None)), a.unit
     square = short_squares(a, slice(None), b).add_(a.norms[:, None]).clamp_(min=0.0)
-    share = _CLOSE[x.dtype] if dtype == torch.float64 else _CLOSE_WITHOUT_FLOAT64
-    close = square <= share * (a.norms[:, None] + b.norms)
+    close = square <= _CLOSE[x.dtype] * (a.norms[:, None] + b.norms)
     if y is None:
         close.triu_(1)
     rows, columns = close.nonzero(as_tuple=True)

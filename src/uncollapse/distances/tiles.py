@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uncollapse.distances.frame import Frame, on_host
+from uncollapse.distances.frame import on_host
 
 BLOCK = 256  # rows of a block: larger ones leave the cache, smaller ones waste the product
 # A squared distance below this share of |x|² + |y|² is taken from differences where its value and
@@ -19,29 +19,16 @@ _MANY = 1 / 32  # of a block's pairs: from there on a float64 product is faster 
 _CHUNK = 1 << 18  # differences held at a time: 2 MB in float64
 
 
-def exact_squares(x: Frame, i: Tensor | slice, y: Frame, j: Tensor | slice) -> Tensor:
-    """Squared distances of all rows i to all rows j of `y` by differences, in float64.
-
-    Equal rows are at exactly 0.
-    """
-    here, there = x.exact(i), y.exact(j)
-    if x.collapsed:
-        return here.new_zeros(len(here), len(there))
-    gap = torch.cdist(here, there, compute_mode="donot_use_mm_for_euclid_dist")
-    return gap.square_()
-
-
 def close_pairs(square: Tensor, own: Tensor, norms: Tensor) -> tuple[Tensor, Tensor] | None:
     """Rows and columns of a block whose squared distance is small beside |x|² + |y|².
 
     `own` `[b, 1]` and `norms` `[N]` are the squared norms of its rows and of its columns. None
-    where there is no such pair, which on a CPU the minimum of each row usually shows.
+    where there is no such pair, which the minimum of each row usually shows, and on a device, whose
+    blocks are by differences.
     """
-    share = CLOSE[square.dtype]
-    if on_host(square):
-        least = square.amin(1, keepdim=True)
-        if bool((least > share * (own + norms.amax())).all()):
-            return None
+    share, least = CLOSE[square.dtype], square.amin(1, keepdim=True)
+    if not on_host(square) or bool((least > share * (own + norms.amax())).all()):
+        return None
     rows, columns = (square <= share * (own + norms)).nonzero(as_tuple=True)
     return (rows, columns) if len(rows) else None
 
@@ -54,7 +41,7 @@ def close_exponents(
     `highest` `[b, 1]` are the largest of its rows.
     """
     share, level = slope * CLOSE[exponent.dtype], slope * own
-    if on_host(exponent) and bool((highest + level < share * (own + norms.amax())).all()):
+    if not on_host(exponent) or bool((highest + level < share * (own + norms.amax())).all()):
         return None
     rows, columns = (exponent >= share * (own + norms) - level).nonzero(as_tuple=True)
     return (rows, columns) if len(rows) else None

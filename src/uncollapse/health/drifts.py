@@ -18,6 +18,7 @@ from uncollapse._base.arrays import ArrayLike, ClassLayout, class_ids, points
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.extras import keep_memory
 from uncollapse.distances import centre, pairwise_distances
+from uncollapse.health.figures import host_copies
 from uncollapse.health.verdict import NO_DRIFT
 from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
@@ -407,7 +408,10 @@ def _learned(loss_fn: object) -> list[nn.Parameter]:
 
 
 class BatchGradient(NamedTuple):
-    """Rows about their centre, ∇L at them, their distances and the mean of these, and the loss."""
+    """Rows about their centre, ∇L at them, their distances and the mean of these, and the loss.
+
+    All of it on the CPU, wherever the batch is.
+    """
 
     rows: Tensor
     slope: Tensor
@@ -434,14 +438,15 @@ def batch_gradient(
     leaf = leaf.clone().requires_grad_(True)
     with reading(loss_fn):
         loss, (gradient,) = _backward(lambda: loss_fn(leaf, labels), [leaf])
-    rows = centre(leaf)
+    unit, gradient, cost = host_copies(leaf, gradient, loss)
+    rows = centre(unit)
     slope = gradient.to(rows.dtype)
     if normalize:
-        unit = leaf.detach().to(slope.dtype)
+        unit = unit.to(slope.dtype)
         slope = slope - (slope * unit).sum(1, keepdim=True) * unit
     distances = pairwise_distances(rows)
     mean = float(distances.sum()) / (len(rows) * (len(rows) - 1))
-    return BatchGradient(rows, slope, distances, mean, float(loss.detach()))
+    return BatchGradient(rows, slope, distances, mean, float(cost))
 
 
 def _backward(loss_of: Callable[[], Tensor], leaves: list[Tensor]) -> tuple[Tensor, list[Tensor]]:

@@ -109,12 +109,12 @@ def health_figures(
     before: ArrayLike | None = None,
 ) -> Health:
     """All figures, not yet judged."""
-    given = as_rows(embeddings, "embeddings")
+    given = as_rows(embeddings, "embeddings").detach().cpu()
     integers = isinstance(embeddings, Tensor) and not embeddings.is_floating_point()
     epsilon = 0.0 if integers else torch.finfo(given.dtype).eps
-    if not bool(torch.isfinite(given.detach()).all()):
+    if not bool(torch.isfinite(given).all()):
         return _unknown(*given.shape)
-    x = points(given, "embeddings").detach().cpu()
+    x = points(given, "embeddings")
     layout = ClassLayout.of(np.arange(len(x)) if labels is None else labels, len(x))
     part = _Sample.of(x, layout, sample, seed)
     scale, axes = _scale(x, x, epsilon), spectrum(part.rows)
@@ -138,6 +138,21 @@ def health_figures(
     health = replace(health, **_class_figures(x, layout, part, health.diameter, margin))
     health = replace(health, **_inner_figures(part, len(x), fine_labels, before))
     return with_modes(health, part.rows, layout.classes[part.ids]) if modes else health
+
+
+def host_copies(*tensors: Tensor) -> list[Tensor]:
+    """The tensors on the CPU, off the graph; those of a device by one copy, waited for once.
+
+    >>> host_copies(torch.ones(2), torch.tensor([3]))
+    [tensor([1., 1.]), tensor([3])]
+    """
+    plain = [x.detach() for x in tensors]
+    if all(x.device.type == "cpu" for x in plain):
+        return plain
+    wide = working_dtype(plain[0])
+    copy = torch.cat([x.flatten().to(wide) for x in plain]).cpu()
+    parts = torch.split(copy, [x.numel() for x in plain])
+    return [part.view(x.shape).to(x.dtype) for part, x in zip(parts, plain, strict=True)]
 
 
 def scale_figures(z: Tensor) -> dict[str, Any]:

@@ -16,10 +16,15 @@ from uncollapse._base.check import Choice as Choice
 from uncollapse._base.check import InputError, Setting
 from uncollapse._base.check import Number as Number
 from uncollapse.distances.frame import Batch as Batch
-from uncollapse.losses.on_graph import graph_rows, mean_or_zero, nonzero_mean, pair_distances
+from uncollapse.distances.frame import on_host as on_host
+from uncollapse.losses.on_graph import PairSets, among, graph_rows, mean_or_zero, pair_distances
+from uncollapse.losses.on_graph import pair_mask as pair_mask
 from uncollapse.mining.miner import Miner
 from uncollapse.mining.tuples import Pairs, Triplets, Tuples, as_pairs, as_triplets, checked_tuples
+from uncollapse.mining.tuples import every_pair as every_pair
+from uncollapse.mining.tuples import label_masks as label_masks
 
+ALL = Miner("all", "all")  # warns once why a batch has no triplet
 Named = Triplets | Pairs | None  # the tuples a loss is given; None: it chooses them itself
 
 
@@ -28,16 +33,25 @@ class Elements(NamedTuple):
 
     `loss`: what the tuple costs, on the graph. `pull`: how hard its positive part pulls, off the
     graph (a distance, or minus a similarity; the larger, the harder the positive), -inf where the
-    tuple has no positive part. `anchor`: the row it belongs to.
+    tuple has no positive part. `anchor`: the row it belongs to, ascending. `real`: which entries
+    are tuples, inside a loss on a device, where nobody waits to know how many; None: all.
     """
 
     loss: Tensor
     pull: Tensor
     anchor: Tensor
+    real: Tensor | None = None
 
-    def take(self, index: Tensor) -> Elements:
-        """Some of the tuples, by mask or index."""
-        return Elements(self.loss[index], self.pull[index], self.anchor[index])
+    def take(self, mask: Tensor | None) -> Elements:
+        """The tuples of a mask, None for all; on a device the others are left, as not `real`."""
+        if mask is not None and on_host(mask):
+            return Elements(*(values[mask] for values in self[:3]))
+        pull = among(self.pull, mask, -torch.inf)
+        return Elements(among(self.loss, mask), pull, self.anchor, mask)
+
+    def listed(self) -> Elements:
+        """The tuples alone."""
+        return self if self.real is None else Elements(*(x[self.real] for x in self[:3]))
 
 
 class DistanceChoice(Choice):
@@ -184,18 +198,14 @@ class TupleLoss(Loss):
     reduction: Setting[str] = Choice("mean")
 
     def __init__(
-        self,
-        *,
-        miner: nn.Module | None = None,
-        normalize: bool = False,
-        reduction: str = "mean",
+        self, *, miner: nn.Module | None = None, normalize: bool = False, reduction: str = "mean"
     ) -> None:
         super().__init__()
         self.miner, self.normalize, self.reduction = miner, normalize, reduction
 
     def elements(self, *args: Any, **kwargs: Any) -> Elements:
         """The losses of the batch's tuples, before they are reduced; arguments as in a call."""
-        return self.listed(*self.checked(*args, **kwargs))
+        return self.listed(*self.checked(*args, **kwargs)).listed()
 
     def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch."""
@@ -207,7 +217,7 @@ class TupleLoss(Loss):
 
     def reduce(self, elements: Elements) -> Tensor:
         """The loss of the batch, from the losses of its tuples."""
-        return (nonzero_mean if self.reduction == "nonzero" else mean_or_zero)(elements.loss)
+        return mean_or_zero(elements.loss, elements.real, nonzero=self.reduction == "nonzero")
 
     def mined(self, batch: Batch) -> Named:
         """What the miner names; None without a miner."""
@@ -223,8 +233,10 @@ class TupleLoss(Loss):
     def triplets(self, batch: Batch, tuples: Named) -> Triplets:
         """Triplets of rows: the anchor's, and those of its positive and its negative."""
         named = self.mined(batch) if tuples is None else tuples
+        if named is None:
+            named = every_pair(batch) if on_host(batch.rows) else ALL.mine(batch)
         if not isinstance(named, Triplets):
-            named = as_triplets(named, *_labels_of(batch, named))
+            named = as_triplets(named)
         if not batch.offset:
             return named
         return Triplets(named.anchor, named.positive + batch.offset, named.negative + batch.offset)
@@ -234,7 +246,7 @@ class TupleLoss(Loss):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Positive pairs, then negative ones: their anchors, distances, and which are positive."""
         named = self.mined(batch) if tuples is None else tuples
-        a, p, b, n = as_pairs(named, *_labels_of(batch, named))
+        a, p, b, n = every_pair(batch) if named is None else as_pairs(named)
         anchor, other = torch.cat([a, b]), torch.cat([p, n]) + batch.offset
         rows = graph_rows(batch, self.normalize)
         distance = pair_distances(
@@ -242,20 +254,31 @@ class TupleLoss(Loss):
         )
         return anchor, distance, torch.arange(len(anchor), device=anchor.device) < len(a)
 
-    def pair_masks(self, batch: Batch, tuples: Named) -> tuple[Tensor, Tensor, Tensor]:
-        """Positive pairs as (anchor, candidate), and the negative ones as `[N, M]`; each once."""
+    def pair_sets(self, batch: Batch, tuples: Named) -> PairSets:
+        """The positive and the negative pairs: those given, else the miner's, else all."""
         named = self.mined(batch) if tuples is None else tuples
-        if named is None and batch.labels is not None:
-            table, real = batch.classes.table
-            others = batch.labels if batch.ref_labels is None else batch.ref_labels
-            anchor, column = real.nonzero(as_tuple=True)
-            return anchor, table[anchor, column], batch.labels[:, None] != others
-        a, p, b, n = as_pairs(named, *_labels_of(batch, named), unique=True)
-        negative = torch.zeros(
-            (batch.count, batch.candidates), dtype=torch.bool, device=batch.rows.device
-        )
-        negative[b, n] = True
-        return a, p, negative
+        if named is None:
+            positive, negative = label_masks(batch)
+        else:
+            a, p, b, n = as_pairs(named)
+            positive, negative = pair_mask(batch, a, p), pair_mask(batch, b, n)
+        foreign = tuples is not None or not isinstance(self.miner, Miner | None)
+        if foreign or on_host(positive):
+            anchor, other = positive.nonzero(as_tuple=True)
+            return PairSets(anchor, other, positive, negative)
+        table, real = batch.classes.table
+        anchor = torch.arange(batch.count, device=table.device)[:, None].expand_as(table)
+        real = real & positive.gather(1, table)
+        return PairSets(anchor.flatten(), table.flatten(), positive, negative, real.flatten())
+
+
+def sum_of_means(elements: Elements, *, nonzero: bool = False) -> Tensor:
+    """Mean of the tuples with a positive part, and of those without, added."""
+    loss, pull, _, real = elements
+    positive = pull > -torch.inf
+    negative = ~positive if real is None else real & ~positive
+    both = (mean_or_zero(loss, part, nonzero=nonzero) for part in (positive, negative))
+    return next(both) + next(both)
 
 
 class Wrapper(Loss):
@@ -327,11 +350,6 @@ def innermost(loss: object) -> object:
     while isinstance(loss, Wrapper):
         loss = loss.inner
     return loss
-
-
-def _labels_of(batch: Batch, named: Named) -> tuple[Tensor | None, Tensor | None]:
-    """Labels to take every tuple of, where none are named; named tuples are checked already."""
-    return (batch.labels, batch.ref_labels) if named is None else (None, None)
 
 
 def attach(

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
-from uncollapse.losses.on_graph import cosines, log_sum, log_sum_by
+from uncollapse.losses.on_graph import among, cosines, log_sum, log_sum_by
 
 
 def circle_pull(cosine: Tensor, margin: float, gamma: float) -> Tensor:
@@ -83,13 +83,12 @@ class CircleLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per anchor with pairs of both kinds; `pull` is the positives' part of it."""
-        anchor, positive, negative = self.pair_masks(batch, tuples)
+        anchor, other, positive, negative, real = self.pair_sets(batch, tuples)
         cosine = cosines(batch)
-        near = circle_pull(cosine[anchor, positive], self.margin, self.gamma)
+        near = among(circle_pull(cosine[anchor, other], self.margin, self.gamma), real, -torch.inf)
         far = circle_push(cosine, self.margin, self.gamma)
-        some = torch.zeros_like(negative[:, 0]).index_fill_(0, anchor, True)
-        kept = (some & negative.any(1)).nonzero().flatten()
-        pulled = log_sum_by(near, anchor, batch.count)[kept]
-        pushed = log_sum(far.masked_fill(~negative, -torch.inf))[kept]
-        loss = functional.softplus(pulled + pushed)
-        return Elements(loss.to(batch.rows.dtype), pulled.detach(), kept)
+        pulled = log_sum_by(near, anchor, batch.count)
+        pushed = log_sum(far.masked_fill(~negative, -torch.inf))
+        loss = functional.softplus(pulled + pushed).to(batch.rows.dtype)
+        row = torch.arange(batch.count, device=loss.device)
+        return Elements(loss, pulled.detach(), row).take(positive.any(1) & negative.any(1))

@@ -1,9 +1,10 @@
 """Pairs inside the classes of a batch, and pairs across them: distances and gradients.
 
 Two tight classes far apart leave no digits of a within-class distance in the batch's own frame.
-Differences of float64 rows, or float64 products about each class's own centre, keep them. Across
+Differences of float64 rows keep them. Across
 classes one product of the batch's rows will do; the few pairs that are close beside the spread of
-the batch are measured, and pulled on, by differences.
+the batch are measured, and pulled on, by differences. On a device, which would be waited for to
+know these pairs, all are measured by differences, and pulled on by products in float64.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from torch import Tensor
 from uncollapse.distances.frame import (
     Batch,
     Frame,
+    exact_squares,
     on_host,
-    pairwise_distances,
     short_squares,
     squared_norms,
 )
@@ -43,7 +44,6 @@ NONE = -1e30  # exponent of a missing entry
 SMALLEST = -80.0  # an exponent below it adds nothing, and takes ten times as long
 FAR = 1e18  # stands for the distance to a row that is not a negative
 _TINY = 1e-36  # square roots of exact zeros are slow
-_SMALL = 32  # classes up to this size by differences, larger ones by products
 _ELEMENTS = 1 << 18  # differences held at a time: 2 MB in float64, so they stay in cache
 
 
@@ -60,7 +60,6 @@ class ByClass:
     low: Tensor
     high: Tensor
     width: int
-    small: int  # rows of small classes, which come first
 
     @classmethod
     def of(cls, batch: Batch) -> ByClass:
@@ -70,11 +69,10 @@ class ByClass:
         # Row after row of `order` is class after class; moved so that small classes come first.
         key = (size * n + classes.low)[classes.order]
         sorted_key, rank = torch.sort(key, stable=True)
-        order, width = classes.order[rank], classes.most + 1
+        order = classes.order[rank]
         low = torch.searchsorted(sorted_key, sorted_key)
-        high = low + size[order]
-        small = int((size <= _SMALL).sum()) if on_host(order) and width > _SMALL else n
-        return cls(order, batch.frame.at(order), low, high, width, small)
+        frame = batch.frame if on_host(order) else batch.frame.fine
+        return cls(order, frame.at(order), low, low + size[order], classes.most + 1)
 
     @property
     def wide(self) -> Tensor:
@@ -117,11 +115,9 @@ class ByClass:
         if compiled is not None:
             compiled.class_distances(rows.numpy(), *self.bounds, table.numpy())
             return table
-        for start, stop, column in self._small():
+        for start, stop, column in self._parts():
             gap = rows[column].sub_(rows[start:stop, None])
             table[start:stop, : column.shape[1]] = squared_norms(gap).sqrt_().to(dtype)
-        for low, high in self._large():
-            table[low:high, : high - low] = pairwise_distances(rows[low:high]).to(dtype)
         return table.masked_fill_(~self.real, -torch.inf)
 
     def gradient(self, weight: Tensor, distance: Tensor) -> Tensor:
@@ -134,38 +130,25 @@ class ByClass:
             return result
         slope = torch.where(self.real & (distance > 0), weight / distance, 0.0).to(rows.dtype)
         member = torch.arange(len(rows), device=rows.device) - self.low
-        for start, stop, column in self._small():
+        for start, stop, column in self._parts():
             # Pair (i, j) pulls on i with the slope of (i, j) and with that of (j, i).
             both = slope[start:stop, : column.shape[1]] + slope[column, member[start:stop, None]]
             both.masked_fill_(~self.real[start:stop, : column.shape[1]], 0.0)
             gap = rows[column].sub_(rows[start:stop, None])
             result[start:stop] = torch.bmm(both[:, None], gap)[:, 0].neg_()
-        for low, high in self._large():
-            own = slope[low:high, : high - low]
-            both = own + own.T
-            centred = rows[low:high] - rows[low:high].mean(dim=0)
-            result[low:high] = both.sum(1, keepdim=True) * centred - both @ centred
         return result
 
     def in_given_order(self, gradient: Tensor) -> Tensor:
         """Rows of a gradient back where the batch has them."""
         return torch.empty_like(gradient).index_copy_(0, self.order, gradient)
 
-    def _small(self) -> Iterator[tuple[int, int, Tensor]]:
-        """Row ranges of the small classes, a few at a time, with the columns of their classes."""
-        widest = self.width if self.small == len(self.wide) else _SMALL
-        chunk = max(1, _ELEMENTS // (widest * self.wide.shape[1]))
-        for start in range(0, self.small, chunk):
-            stop = min(self.small, start + chunk)
+    def _parts(self) -> Iterator[tuple[int, int, Tensor]]:
+        """Row ranges, a few at a time, with the columns of their classes."""
+        n, dim = self.wide.shape
+        chunk = max(1, _ELEMENTS // (self.width * dim))
+        for start in range(0, n, chunk):
+            stop = min(n, start + chunk)
             yield start, stop, self.columns(start, stop)
-
-    def _large(self) -> Iterator[tuple[int, int]]:
-        """Column ranges of the large classes."""
-        low = self.small
-        while low < len(self.wide):
-            high = int(self.high[low])
-            yield low, high
-            low = high
 
 
 def pair_forces(
@@ -174,14 +157,19 @@ def pair_forces(
     """Gradient of Σ a_ij |x_i - x_j|² / 2, in class order, a block of anchors at a time.
 
     `fill(start, block, direct)` has a block of short squares times `scale`, of the anchors from
-    `start` on, and makes it a_ij. What needs more digits it leaves out there, and adds to `direct`.
+    `start` on, on a device of whole ones, and makes it a_ij. What needs more digits it leaves out
+    there, and adds to `direct`.
     """
     frame, n = classes.frame, len(classes.frame)
     forces, direct = Forces(frame.block(slice(None))), torch.zeros_like(classes.wide)
     for start in range(0, n, BLOCK):
         stop = min(n, start + BLOCK)
         block = forces.block(start, stop)
-        short_squares(frame, slice(start, stop), out=block, scale=scale)
+        if on_host(block):
+            short_squares(frame, slice(start, stop), out=block, scale=scale)
+        else:
+            whole = exact_squares(frame, slice(start, stop), frame, slice(None))
+            torch.mul(whole, scale, out=block)
         fill(start, block, direct)
         forces.add(start, stop)
     return direct.add_(forces.gradient())
@@ -198,7 +186,9 @@ def cross_class(classes: ByClass, weigh: Callable[[int, int, Tensor], Tensor]) -
     def fill(start: int, square: Tensor, direct: Tensor) -> None:
         stop = start + len(square)
         own = norm[start:stop, None]
-        square.add_(own).scatter_(1, classes.columns(start, stop), FAR * FAR)
+        if on_host(square):
+            square.add_(own)
+        square.scatter_(1, classes.columns(start, stop), FAR * FAR)
         close = close_pairs(square, own, norm)
         distance = square.clamp_(min=_TINY).sqrt_()
         if close is not None:
@@ -232,7 +222,7 @@ def pair_softmax(
     """
     rows, norm, real = classes.wide, classes.frame.norms, classes.real
     slope = -0.5 * scale * unit**2  # scale · (s_ij - 1) = slope |z_i - z_j|²
-    level = slope * norm[:, None]
+    level = slope * norm[:, None] * on_host(norm)
     distance = torch.where(real, classes.distances(norm.dtype), 0.0)
     near = torch.where(real, slope * distance.square(), NONE)
     bound = None

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, as_rows
 from uncollapse._base.check import InputError, check_int
+from uncollapse.distances.frame import true_entries
 from uncollapse.losses.base import Batch, Elements, Named, TupleWrapper
 
 
@@ -43,11 +44,12 @@ def split_columns(labels: Tensor) -> tuple[Tensor, Tensor]:
     >>> split_columns(join_columns(torch.eye(2), torch.eye(2), torch.ones(2, 2))[1])
     (tensor([0, 1]), tensor([2, 3, 4, 5]))
     """
-    _, number, count = torch.unique(labels, return_inverse=True, return_counts=True)
+    ordered, order = torch.sort(labels, stable=True)
+    low, high = (torch.searchsorted(ordered, labels, right=end) for end in (False, True))
     row = torch.arange(len(labels), device=labels.device)
-    first = torch.full_like(count, len(row)).scatter_reduce_(0, number, row, "amin")
-    anchor = (first[number] == row) & (count[number] > 1)
-    return anchor.nonzero().flatten(), (~anchor).nonzero().flatten()
+    anchor = (order[low] == row) & (high - low > 1)
+    anchors = anchor.nonzero().flatten()
+    return anchors, true_entries(~anchor[None], len(row) - len(anchors))[1]
 
 
 class ColumnLoss(TupleWrapper):

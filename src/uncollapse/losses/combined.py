@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse.distances import working_dtype
 from uncollapse.losses.base import (
     Batch,
     Choice,
@@ -129,16 +130,16 @@ def trim(elements: Elements, fraction: float, on: str = "all") -> Elements:
     """
     check_number("fraction", fraction, 0.0, 1.0)
     check_choice("on", on, _ON)
-    if on == "all":
-        key, trimmed = elements.loss.detach(), torch.ones_like(elements.pull, dtype=torch.bool)
-    else:
+    real = torch.ones_like(elements.anchor, dtype=torch.bool)
+    real = real if elements.real is None else elements.real
+    key, trimmed = elements.loss.detach(), real
+    if on == "positives":
         key, trimmed = elements.pull, elements.pull > -torch.inf
-    candidates = trimmed.nonzero().flatten()
-    kept = math.floor(fraction * len(candidates) + 1e-9)  # 0.7 · 10 is 7, not 6.999…
-    order = key[candidates].argsort(stable=True)
-    keep = ~trimmed
-    keep[candidates[order[:kept]]] = True
-    return elements.take(keep)
+    order = key.masked_fill(~trimmed, torch.inf).argsort(stable=True)
+    candidates = trimmed.sum(dtype=working_dtype(key))
+    kept = (fraction * candidates + 1e-9).floor()  # 0.7 · 10 is 7, not 6.999…
+    rank = torch.argsort(order)
+    return elements.take(real & (~trimmed | (rank < kept)))
 
 
 class TrimmedLoss(TupleWrapper):

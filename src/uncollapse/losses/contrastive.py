@@ -12,8 +12,9 @@ from uncollapse.losses.base import (
     Named,
     Number,
     TupleLoss,
+    sum_of_means,
 )
-from uncollapse.losses.on_graph import mean_or_zero, nonzero_mean
+from uncollapse.losses.on_graph import mean_or_zero
 
 
 class ContrastiveLoss(TupleLoss):
@@ -76,7 +77,5 @@ class ContrastiveLoss(TupleLoss):
     def reduce(self, elements: Elements) -> Tensor:
         """As `reduction` says."""
         if self.reduction == "pairs":
-            return mean_or_zero(elements.loss)
-        positive = elements.pull > -torch.inf
-        mean = nonzero_mean if self.reduction == "nonzero" else mean_or_zero
-        return mean(elements.loss[positive]) + mean(elements.loss[~positive])
+            return mean_or_zero(elements.loss, elements.real)
+        return sum_of_means(elements, nonzero=self.reduction == "nonzero")

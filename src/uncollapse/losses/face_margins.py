@@ -58,8 +58,8 @@ class MarginSoftmax(ProxyLoss):
         cosine = every[:, 0] if every.shape[1] == 1 else _largest(every)  # Deng et al. 2020
         near = cosine.gather(1, own_column)[:, 0]
         logit = self.scale * self.with_margin(near, compared)
-        loss = softmax_loss(cosine, own_column, logit, self.scale)
-        return Elements(loss.to(batch.rows.dtype), -near.detach(), compared.anchor)
+        loss = softmax_loss(cosine, own_column, logit, self.scale).to(batch.rows.dtype)
+        return Elements(loss, -near.detach(), compared.anchor).take(compared.real)
 
 
 def _largest(cosine: Tensor) -> Tensor:

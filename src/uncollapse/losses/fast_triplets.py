@@ -2,7 +2,7 @@
 
 For an anchor with positives at d_k and negatives at d_j, a hinge needs only the number of negatives
 nearer than d_k + margin, and for each negative the number of positives it exceeds by less than
-that. This takes O(N²·min(K, log K)) time beside the N × N products, and O(N·K) memory.
+that. This takes O(N²·K) time beside the N × N products, and O(N·K) memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from uncollapse.distances.frame import Frame, known_distances, on_host
 from uncollapse.distances.tiles import CLOSE
-from uncollapse.losses.base import Batch, Named, TupleLoss, attach
+from uncollapse.losses.base import ALL, Batch, Named, TupleLoss, attach
 from uncollapse.losses.classwise import FAR, ByClass, cross_class, dot, pair_forces
 from uncollapse.losses.on_graph import HARDEST
 from uncollapse.mining.miner import Miner
@@ -26,11 +26,9 @@ from uncollapse.mining.tuples import Triplets
 if TYPE_CHECKING:
     from uncollapse.losses.triplet import TripletLoss
 
-_ALL = Miner("all", "all")  # warns once why a batch has no triplet
 _TIE = {torch.float32: 2.5e-6, torch.float64: 1e-12}  # relative error of a distance
 _SMALL_BATCH = 128  # rows; from here on the compiled kernel is used
 _LOOKED_AT = 512  # distances that tell whether rows are coarse
-_PASSES = 32  # positives up to this many by one comparison each, more by bisection
 
 
 def triplet_value(loss: TripletLoss, batch: Batch, tuples: Named) -> Tensor | None:
@@ -41,7 +39,7 @@ def triplet_value(loss: TripletLoss, batch: Batch, tuples: Named) -> Tensor | No
         return None
     rule = _rule(loss) if tuples is None and labelled else None
     if rule is not None and batch.classes.triplets == 0:
-        rule, tuples = None, (loss.miner if isinstance(loss.miner, Miner) else _ALL).mine(batch)
+        rule, tuples = None, (loss.miner if isinstance(loss.miner, Miner) else ALL).mine(batch)
     with torch.no_grad():
         classes = ByClass.of(batch) if rule is not None or loss.scale_free else None
         mean = None
@@ -108,7 +106,7 @@ def all_triplets(
     rows = classes.wide
     if classes.frame.collapsed:  # all distances are 0
         flat = 0.0 if window else margin + math.log1p(math.exp(-margin)) if soft else margin
-        return rows.new_tensor(flat), torch.zeros_like(rows)
+        return rows.new_full((), flat), torch.zeros_like(rows)
     if len(rows) < _SMALL_BATCH:  # float64 costs nothing there, and sees every tie
         classes = replace(classes, frame=classes.frame.fine)
     positive = classes.distances(classes.frame.norms.dtype)
@@ -117,7 +115,7 @@ def all_triplets(
         gradient = _compiled_hinge(classes, count)
     else:
         gradient = cross_class(classes, count)
-    number = rows.new_tensor(triplets)
+    number = rows.new_full((), triplets)
     if isinstance(count, _Hinge) and (nonzero or window):  # a softplus is never 0
         number = count.active.clamp(min=1.0)
     gradient += classes.gradient(count.pull, positive)
@@ -131,13 +129,7 @@ class _Hinge:
     `window`, only the triplets with d_ap < d_an count (semi-hard). Used as `cross_class`'s weigh.
     """
 
-    def __init__(
-        self,
-        positive: Tensor,
-        unit: float | Tensor,
-        margin: float,
-        window: bool,
-    ) -> None:
+    def __init__(self, positive: Tensor, unit: float | Tensor, margin: float, window: bool) -> None:
         self.positive, self.unit, self.margin = positive, unit, margin
         # Rounding must not decide a tie. At d_ap - d_an + margin = 0 the hinge has a kink, and a
         # triplet there is not active; at d_an = d_ap the semi-hard loss jumps by the margin. Rows
@@ -154,9 +146,8 @@ class _Hinge:
 
     def __call__(self, start: int, stop: int, distance: Tensor) -> Tensor:
         """Minus the number of active triplets that each negative of these anchors is in."""
-        rule = _by_passes if self.positive.shape[1] <= _PASSES else _by_bisection
         low = None if self.low is None else self.low[start:stop]
-        weight, self.pull[start:stop] = rule(distance, self.limit[start:stop], low)
+        weight, self.pull[start:stop] = _within(distance, self.limit[start:stop], low)
         self.push += dot(weight, distance)  # Σ d_an over active triplets
         return weight.neg_()
 
@@ -213,7 +204,7 @@ class _Soft:
         return weight.neg_()
 
 
-def _by_passes(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor]:
+def _within(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor]:
     """Positives k with low_k < d < limit_k for each negative; negatives for each positive."""
     weight, pull = torch.zeros_like(distance), torch.empty_like(limit)
     within = torch.empty_like(distance)
@@ -225,30 +216,6 @@ def _by_passes(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Ten
         weight.add_(within)
         pull[:, k] = within.sum(1)
     return weight, pull
-
-
-def _by_bisection(distance: Tensor, limit: Tensor, low: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same in O(log K) per negative: its rank among the sorted limits says both counts."""
-    limit, order = limit.sort(dim=1)
-    width = limit.shape[1]
-    rank = torch.searchsorted(limit, distance.contiguous(), right=True)  # limits <= d
-    pull = _below(rank, width)
-    if low is None:
-        weight = width - rank
-    else:
-        # The limits are the positives moved by a constant, so one order sorts both.
-        passed = torch.searchsorted(low.gather(1, order), distance.contiguous())  # positives < d
-        weight = passed - rank
-        pull -= _below(passed, width)
-    counts = torch.empty_like(limit).scatter_(1, order, pull.clamp_(min=0).to(limit.dtype))
-    return weight.clamp_(min=0).to(distance.dtype), counts
-
-
-def _below(rank: Tensor, width: int) -> Tensor:
-    """For each k < width, how many entries of a row have a rank <= k."""
-    histogram = torch.zeros(len(rank), width + 1, dtype=torch.int64, device=rank.device)
-    histogram.scatter_add_(1, rank, torch.ones_like(rank))
-    return histogram.cumsum(1)[:, :width]
 
 
 def _compiled_hinge(classes: ByClass, count: _Hinge) -> Tensor:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.check import InputError, check_int
-from uncollapse.distances.frame import pairwise_distances, working_dtype
+from uncollapse.distances.frame import known_distances, working_dtype
 from uncollapse.losses.base import Batch, Choice, Loss, Named, TupleLoss, Wrapper
 from uncollapse.losses.n_pair import NPairLoss
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.mining.miner import Miner
-from uncollapse.mining.tuples import Pairs, Triplets, as_pairs, as_triplets
+from uncollapse.mining.tuples import Pairs, Triplets, as_pairs, as_triplets, every_pair
 
 
 def _moved(kept: Tensor, rows: Tensor) -> Tensor:
@@ -25,8 +25,9 @@ def _moved(kept: Tensor, rows: Tensor) -> Tensor:
     """
     wide = rows.to(working_dtype(rows))
     centre, then = wide.mean(0), wide.detach().mean(0)
-    mean = pairwise_distances(wide).sum() if len(wide) > 1 else wide.new_zeros(())
-    grown = mean / mean.detach() - 1.0 if float(mean.detach()) > 0 else mean * 0.0
+    mean = known_distances(wide, reach=1.0).sum()  # differences in float64 need no scale
+    size = mean.detach()
+    grown = torch.where(size > 0, mean / torch.where(size > 0, size, 1.0) - 1.0, 0.0)
     shift: Tensor = (centre - then) + (kept.to(wide) - then) * grown
     return kept + shift.to(kept.dtype)
 
@@ -126,7 +127,7 @@ class CrossBatchMemory(Wrapper):
     def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch, which is enqueued; `tuples` are added to those mined."""
         labels, ids = self._numbers(batch)
-        if int(self.calls) < self.after:
+        if self.after and int(self.calls) < self.after:
             value = self.inner.value(batch, tuples)
         else:
             joined = self._joined(batch, labels, ids)
@@ -166,8 +167,8 @@ class CrossBatchMemory(Wrapper):
                 setattr(self, name, torch.empty_like(given, device=getattr(self, name).device))
         super()._load_from_state_dict(state, prefix, *rest)
 
-    def _numbers(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Labels and sample ids of a batch, -1 where unknown; raises unless it can be enqueued."""
+    def _numbers(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Labels and sample ids of a batch; raises unless it can be enqueued."""
         if batch.offset:
             raise InputError.conflict("CrossBatchMemory takes no ref_embeddings")
         if batch.labels is None or batch.label_range is None:
@@ -176,10 +177,9 @@ class CrossBatchMemory(Wrapper):
         self._check_width(batch.rows)
         if self.training and batch.count > self.size:
             raise InputError("size", self.size, f"at least the {batch.count} rows of a batch")
-        ids = torch.full_like(batch.labels, -1) if batch.sample_ids is None else batch.sample_ids
-        return batch.labels, ids
+        return batch.labels, batch.sample_ids
 
-    def _joined(self, batch: Batch, labels: Tensor, ids: Tensor) -> Batch:
+    def _joined(self, batch: Batch, labels: Tensor, ids: Tensor | None) -> Batch:
         """The batch with its references: its own rows, and behind them the older rows kept."""
         rows, (older, older_labels) = batch.rows, self._older(batch.rows, ids)
         moving = self.references == "moving"
@@ -193,26 +193,30 @@ class CrossBatchMemory(Wrapper):
             own=True,
         )
 
-    def _older(self, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    def _older(self, rows: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
         """The kept rows that count: the newest, without older copies of samples in the batch."""
         first = max(0, len(self.memory) + len(rows) - self.size)
         kept = self.memory[first:].to(rows).reshape(-1, rows.shape[1])
         labels, kept_ids = (
             part[first:].to(rows.device) for part in (self.memory_labels, self.memory_ids)
         )
-        stale = torch.isin(kept_ids, ids[ids >= 0])
+        if self.training and ids is None:
+            return kept, labels
+        given = labels.new_empty(0) if ids is None else ids
+        stale = torch.isin(kept_ids, given) & (kept_ids >= 0)
         if not self.training:  # rows that are looked at again are not their own neighbours
             stale |= _repeated(kept, rows)
-        return (kept[~stale], labels[~stale]) if bool(stale.any()) else (kept, labels)
+        fresh = (~stale).nonzero().flatten()
+        return (kept, labels) if len(fresh) == len(kept) else (kept[fresh], labels[fresh])
 
     def _tuples(self, joined: Batch, given: Named) -> Named:
-        """None where our miner will choose; else another miner's, or all, and those given."""
-        if given is None and isinstance(self.miner, Miner):
+        """None where our miner will choose, or all are taken; else another's, and those given."""
+        ours = isinstance(self.miner, Miner | None)
+        if given is None and ours:
             return None
         named = self.inner.mined(joined)
-        if named is None:
-            named = as_pairs(None, joined.labels, joined.ref_labels)
-        if not isinstance(self.miner, Miner) and not joined.classes.apart:
+        named = every_pair(joined) if named is None else named
+        if not ours:
             named = _without_own(named)
         if given is None:
             return named

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from uncollapse.distances.tiles import CLOSE
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attach
 from uncollapse.losses.classwise import NONE, ByClass, pair_forces, pair_softmax
-from uncollapse.losses.on_graph import cosines, log_one_plus, log_sum, pair_mask
+from uncollapse.losses.on_graph import cosines, log_one_plus, log_sum
 from uncollapse.mining.miner import Miner
 
 
@@ -71,9 +71,8 @@ class MultiSimilarityLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per row, 0 if it has no pair; `pull` is the positives' part of it."""
-        anchor, other, pushed = self.pair_masks(batch, tuples)
+        _, _, pulled, pushed, _ = self.pair_sets(batch, tuples)
         gap = cosines(batch) - self.base
-        pulled = pair_mask(gap, anchor, other)
         near = (-self.alpha * gap).masked_fill(~pulled, -torch.inf)
         far = (self.beta * gap).masked_fill(~pushed, -torch.inf)
         positive = log_one_plus(log_sum(near)) / self.alpha  # Wang et al. (14)

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from uncollapse.distances import on_host
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.on_graph import graph_rows, log_one_plus, log_sum
-from uncollapse.mining.tuples import as_pairs
 
 
 class NPairLoss(TupleLoss):
@@ -54,29 +54,32 @@ class NPairLoss(TupleLoss):
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their inner product."""
         rows = graph_rows(batch, self.normalize)
-        anchor, positive = self._positive_pairs(batch, tuples)
+        anchor, positive, real = self._positive_pairs(batch, tuples)
         ids = batch.labels[anchor] if batch.labels is not None else anchor
         product = rows[anchor] @ rows[positive].T
         own = product.diagonal()
-        gap = (product - own[:, None]).masked_fill(ids[:, None] == ids, -torch.inf)
+        other = ids[:, None] != ids
+        if real is not None:
+            other &= real & real[:, None]
+        gap = (product - own[:, None]).masked_fill(~other, -torch.inf)
         loss = log_one_plus(log_sum(gap))  # Sohn (6)
         if self.l2:
             squares = rows[anchor].square().sum(1) + rows[positive].square().sum(1)
             loss = loss + self.l2 * squares / 2
         # With one class alone there is nothing to compare: no tuple.
-        kept = (ids[:, None] != ids).any(1)
-        return Elements(loss.to(batch.rows.dtype), -own.detach(), anchor).take(kept)
+        return Elements(loss.to(batch.rows.dtype), -own.detach(), anchor).take(other.any(1))
 
-    def _positive_pairs(self, batch: Batch, tuples: Named) -> tuple[Tensor, Tensor]:
+    def _positive_pairs(self, batch: Batch, tuples: Named) -> tuple[Tensor, Tensor, Tensor | None]:
         """Pairs of rows: named, or of each class its first anchor and its first positive."""
-        chosen = self.mined(batch) if tuples is None else tuples
-        if chosen is not None:
-            anchor, positive, *_ = as_pairs(chosen, unique=True)
-            return anchor, positive + batch.offset
+        if self.miner is not None or tuples is not None:
+            anchor, positive, _, _, real = self.pair_sets(batch, tuples)
+            return anchor, positive + batch.offset, real
         classes = batch.classes
         row = torch.arange(batch.count, device=batch.rows.device)
         some = classes.counts > 0
         first = torch.full((len(classes.order) + 1,), batch.count, device=row.device)
         first.scatter_reduce_(0, classes.low, torch.where(some, row, batch.count), "amin")
-        anchor = (some & (first[classes.low] == row)).nonzero().flatten()
-        return anchor, classes.table[0][anchor, 0] + batch.offset
+        chosen = some & (first[classes.low] == row)
+        anchor = chosen.nonzero().flatten() if on_host(chosen) else row
+        real = None if on_host(chosen) else chosen
+        return anchor, classes.table[0][anchor, 0] + batch.offset, real

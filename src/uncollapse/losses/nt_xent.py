@@ -95,10 +95,10 @@ class NTXentLoss(PairSoftmax):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
-        anchor, positive, negative = self.pair_masks(batch, tuples)
+        anchor, other, _, negative, real = self.pair_sets(batch, tuples)
         cosine = cosines(batch)
-        loss = info_nce(cosine / self.temperature, anchor, positive, negative)
-        return Elements(loss.to(batch.rows.dtype), -cosine[anchor, positive].detach(), anchor)
+        loss = info_nce(cosine / self.temperature, anchor, other, negative).to(batch.rows.dtype)
+        return Elements(loss, -cosine[anchor, other].detach(), anchor).take(real)
 
     # The fast way: value and gradient together, off the graph.
 
@@ -162,11 +162,10 @@ class MultipleNegativesRankingLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
-        anchor, positive, negative = self.pair_masks(batch, tuples)
+        anchor, other, _, negative, real = self.pair_sets(batch, tuples)
         cosine = cosines(batch)
-        loss = info_nce(self.scale * cosine, anchor, positive, negative)  # Henderson et al. (5)
+        loss = info_nce(self.scale * cosine, anchor, other, negative)  # Henderson et al. (5)
         if self.symmetric:
-            back = info_nce(self.scale * cosine.T, positive, anchor, negative.T)
-            loss = (loss + back) / 2
-        pull = -cosine[anchor, positive].detach()
-        return Elements(loss.to(batch.rows.dtype), pull, anchor)
+            loss = (loss + info_nce(self.scale * cosine.T, other, anchor, negative.T)) / 2
+        pull = -cosine[anchor, other].detach()
+        return Elements(loss.to(batch.rows.dtype), pull, anchor).take(real)

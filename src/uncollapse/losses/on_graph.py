@@ -1,11 +1,13 @@
 """Distances, cosines, sums and means of a batch on the autograd graph, exact near collapse."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from uncollapse.distances import unit_rows, working_dtype
-from uncollapse.distances.frame import Batch, difference_norms, known_distances
+from uncollapse.distances.frame import Batch, difference_norms, known_distances, on_host
 from uncollapse.mining.miner import Miner
 
 _NONE = -1e30  # exponent of a missing entry
@@ -22,13 +24,7 @@ def graph_rows(batch: Batch, normalize: bool) -> Tensor:
 
 
 def pair_distances(
-    rows: Tensor,
-    i: Tensor,
-    j: Tensor,
-    *,
-    reach: float,
-    kind: str = "euclidean",
-    offset: int = 0,
+    rows: Tensor, i: Tensor, j: Tensor, *, reach: float, kind: str = "euclidean", offset: int = 0
 ) -> Tensor:
     """Distances of rows i to rows j: by differences, or out of the matrix if that is smaller.
 
@@ -102,18 +98,40 @@ def log_one_plus(log_total: Tensor) -> Tensor:
     return functional.softplus(log_total, threshold=40.0)
 
 
-def pair_mask(like: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Which pairs are named, in the shape of a matrix."""
-    mask = torch.zeros_like(like, dtype=torch.bool)
+def pair_mask(batch: Batch, i: Tensor, j: Tensor) -> Tensor:
+    """Which pairs are named, as `[N, M]`."""
+    shape = batch.count, batch.candidates
+    mask = torch.zeros(shape, dtype=torch.bool, device=batch.rows.device)
     mask[i, j] = True
     return mask
 
 
-def mean_or_zero(loss: Tensor) -> Tensor:
-    """Mean, or a zero on the graph when there is nothing."""
-    return loss.sum() / max(len(loss), 1)
+class PairSets(NamedTuple):
+    """Positive pairs (`anchor`, `other`), each once, and all pairs as `[N, M]` masks.
+
+    With `real`, on a device, only those of the list are there.
+    """
+
+    anchor: Tensor
+    other: Tensor
+    positive: Tensor
+    negative: Tensor
+    real: Tensor | None = None
 
 
-def nonzero_mean(loss: Tensor) -> Tensor:
-    """Mean of the entries above 0, or a zero on the graph when there are none."""
-    return loss.sum() / (loss.detach() > 0).sum().clamp(min=1)
+def among(values: Tensor, mask: Tensor | None, others: float = 0.0) -> Tensor:
+    """The entries of a mask; None: all. On a device, whose host would wait to know how many, there
+    are `others` in the place of the rest.
+    """
+    if mask is None:
+        return values
+    return values[mask] if on_host(values) else values.masked_fill(~mask, others)
+
+
+def mean_or_zero(loss: Tensor, mask: Tensor | None = None, *, nonzero: bool = False) -> Tensor:
+    """Mean of the entries (of a mask, above 0), or a zero on the graph when there are none."""
+    some = among(loss, mask)
+    if not nonzero and (mask is None or on_host(loss)):
+        return some.sum() / max(len(some), 1)
+    counted = some.detach() > 0 if nonzero else mask
+    return some.sum() / counted.sum().clamp(min=1)  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from uncollapse._base.arrays import ArrayLike, label_array
 from uncollapse._base.check import InputError, check_int
-from uncollapse.distances import squared_norms, unit_rows, working_dtype
+from uncollapse.distances import on_host, squared_norms, unit_rows, working_dtype
 from uncollapse.losses.base import Batch, Named, TupleLoss
 from uncollapse.losses.on_graph import log_sum
 from uncollapse.mining.tuples import as_pairs
@@ -22,7 +22,8 @@ class Compared(NamedTuple):
 
     `anchor` and `own` `[n]` are the samples' rows and classes, `cosine` is `[n, per_class,
     num_classes]` in the rows' dtype; `rows` and `proxies` are what was compared, the latter the
-    first proxies of all classes, then their second.
+    first proxies of all classes, then their second. `real` are the samples that count: with tuples
+    those that are named.
     """
 
     anchor: Tensor
@@ -30,6 +31,7 @@ class Compared(NamedTuple):
     cosine: Tensor
     rows: Tensor
     proxies: Tensor
+    real: Tensor
 
     @property
     def columns(self) -> Tensor:
@@ -40,14 +42,17 @@ class Compared(NamedTuple):
     def own_squares(self, cosine: Tensor) -> Tensor:
         """2 - 2 cos θ to the own class's nearest proxy, whose cosines are known: to all digits."""
         square = 2.0 - 2.0 * cosine
-        close = (square < _CLOSE).nonzero().flatten()
+        close = torch.arange(len(square), device=square.device)
+        if on_host(square):
+            close = (square < _CLOSE).nonzero().flatten()
         if len(close) == 0:
             return square
         own, classes = self.own[close], self.cosine.shape[2]
         nearest = own + classes * self.cosine.detach()[close, :, own].argmax(1)
         wide = working_dtype(self.rows)
         gap = unit_rows(self.rows[close].to(wide)) - unit_rows(self.proxies[nearest].to(wide))
-        return square.index_put((close,), gap.square().sum(1).to(square.dtype))
+        exact = gap.square().sum(1).to(square.dtype)
+        return square.index_put((close,), torch.where(square[close] < _CLOSE, exact, square[close]))
 
 
 class ProxyLoss(TupleLoss):
@@ -87,17 +92,16 @@ class ProxyLoss(TupleLoss):
         check_columns(batch.frame.dim, dim, classes, "the proxies have")
         own = parameter_rows(batch.labels, batch.label_range, classes, "labels")
         named = self.mined(batch) if tuples is None else tuples
-        if named is None:
-            anchor, rows = torch.arange(len(own), device=own.device), batch.rows[: batch.count]
-        else:
+        anchor, rows = torch.arange(len(own), device=own.device), batch.rows[: batch.count]
+        real = torch.full_like(own, named is None, dtype=torch.bool)
+        if named is not None:
             pairs = as_pairs(named)
-            anchor = torch.unique(torch.cat([pairs.anchor, pairs.other]))
-            rows, own = batch.rows[anchor], own[anchor]
+            real.index_fill_(0, torch.cat([pairs.anchor, pairs.other]), True)
         if rows.is_inference():  # autograd keeps no such tensor for the proxies' gradient
             rows = rows.clone()
         proxies = self.proxies.transpose(0, 1).reshape(-1, dim).to(rows.device, rows.dtype)
         cosine = unit_cosines(rows, proxies).view(len(rows), per_class, classes)
-        return Compared(anchor, own, cosine, rows, proxies)
+        return Compared(anchor, own, cosine, rows, proxies, real)
 
 
 def unit_cosines(rows: Tensor, others: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
-from uncollapse.losses.on_graph import log_one_plus, log_sum, log_sum_by, mean_or_zero
+from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, sum_of_means
+from uncollapse.losses.on_graph import log_one_plus, log_sum, log_sum_by
 from uncollapse.losses.proxies import ProxyLoss
 
 
@@ -74,19 +74,21 @@ class ProxyAnchorLoss(ProxyLoss):
 
         `anchor` is the proxy's class; `pull` is what its own samples cost.
         """
-        _, own, cosine, *_ = self.compared(batch, tuples)
+        _, own, cosine, *_, real = self.compared(batch, tuples)
         cosine = cosine[:, 0]
         number, own_column = torch.arange(cosine.shape[1], device=own.device), own[:, None]
         near = -self.alpha * (cosine.gather(1, own_column)[:, 0] - self.margin)
+        near = near.masked_fill(~real, -torch.inf)
         far = (self.alpha * (cosine + self.margin)).scatter(1, own_column, -torch.inf)
+        far = far.masked_fill(~real[:, None], -torch.inf)
         near = log_one_plus(log_sum_by(near, own, len(number)))
         far = log_one_plus(log_sum(far.T))
-        kept = torch.unique(own)  # the proxies with samples
-        pull = torch.cat([near.detach()[kept], torch.full_like(far, -torch.inf)])
-        loss = torch.cat([near[kept], far])
-        return Elements(loss.to(batch.rows.dtype), pull, torch.cat([number[kept], number]))
+        some = torch.zeros_like(number).index_add_(0, own, real.to(own.dtype)) > 0
+        loss = torch.cat([near, far]).to(batch.rows.dtype)
+        pull = torch.cat([near.detach(), torch.full_like(far, -torch.inf)])
+        every = torch.cat([some, torch.ones_like(some)])
+        return Elements(loss, pull, torch.cat([number, number])).take(every)
 
     def reduce(self, elements: Elements) -> Tensor:
         """Mean over the proxies with samples, plus mean over all."""
-        positive = elements.pull > -torch.inf
-        return mean_or_zero(elements.loss[positive]) + mean_or_zero(elements.loss[~positive])
+        return sum_of_means(elements)

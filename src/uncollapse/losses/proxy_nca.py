@@ -72,4 +72,4 @@ class ProxyNCALoss(ProxyLoss):
         weight, among = 2 * self.scale**2, not self.exclude_positive
         loss = softmax_loss(cosine, own_columns, weight * near, weight, among=among)
         pull = weight * (1.0 - near.detach())
-        return Elements(loss.to(batch.rows.dtype), pull, compared.anchor)
+        return Elements(loss.to(batch.rows.dtype), pull, compared.anchor).take(compared.real)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attached
-from uncollapse.losses.on_graph import cosines, pair_mask
+from uncollapse.losses.on_graph import PairSets, among, cosines
 
 _ELEMENTS = 1 << 17  # of a block: what a cache holds
 
@@ -68,26 +68,26 @@ class SmoothAPLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per anchor with a positive; `pull` is minus the cosine of its farthest."""
-        anchor, other, negative = self.pair_masks(batch, tuples)
-        cosine = cosines(batch)
-        positive = pair_mask(cosine, anchor, other)
-        kept = positive.any(1).nonzero().flatten()
-        pull = -cosine.detach().masked_fill(~positive, torch.inf)[kept].amin(1)
-        if not batch.offset:
-            positive[kept, kept] = True
-        sets = (positive, negative, self.temperature)
+        pairs = self.pair_sets(batch, tuples)
+        anchor, other, positive, negative, real = pairs
+        cosine, row = cosines(batch), torch.arange(batch.count, device=anchor.device)
+        some = positive.any(1)
+        pull = -cosine.detach().masked_fill(~positive, torch.inf).amin(1)
+        if not batch.offset:  # the anchor is one of its own positives
+            real = None if real is None else torch.cat([real, some])
+            anchor, other = torch.cat([anchor, row]), torch.cat([other, row])
+            pairs = PairSets(anchor, other, positive | torch.diag(some), negative, real)
+        sets = (pairs, self.temperature)
         ap = attached(cosine, *_blockwise(cosine, *sets), lambda x: mean_precision(x, *sets))
-        return Elements((1.0 - ap[kept, 0]).to(batch.rows.dtype), pull, kept)
+        return Elements((1.0 - ap[:, 0]).to(batch.rows.dtype), pull, row).take(some)
 
 
-def mean_precision(
-    similarity: Tensor, positive: Tensor, negative: Tensor, temperature: float
-) -> Tensor:
-    """AP of each row, `[N, 1]`, on the graph and in one go; 0 where there is no positive."""
-    query, candidate = positive.nonzero(as_tuple=True)
+def mean_precision(similarity: Tensor, pairs: PairSets, temperature: float) -> Tensor:
+    """AP of each row, `[N, 1]`, on the graph and in one go."""
+    query, candidate, positive, negative, real = pairs
     rows = similarity[query]
     value = _precision(rows, positive[query], negative[query], candidate, temperature)
-    return _mean_by(query, value, positive)
+    return _mean_by(query, among(value, real), positive)
 
 
 def _precision(
@@ -104,11 +104,9 @@ def _mean_by(query: Tensor, value: Tensor, positive: Tensor) -> Tensor:
     return (total / positive.sum(1).clamp(min=1))[:, None]
 
 
-def _blockwise(
-    similarity: Tensor, positive: Tensor, negative: Tensor, temperature: float
-) -> tuple[Tensor, Tensor]:
+def _blockwise(similarity: Tensor, pairs: PairSets, temperature: float) -> tuple[Tensor, Tensor]:
     """`mean_precision` and its derivative by the similarities, in blocks of memory O(N²)."""
-    query, candidate = positive.nonzero(as_tuple=True)
+    query, candidate, positive, negative, real = pairs
     size = max(1, _ELEMENTS // max(similarity.shape[1], 1))
     known, wanted = similarity.detach(), similarity.requires_grad
     slope, values = torch.zeros_like(known), [known.new_zeros(0)]
@@ -116,6 +114,7 @@ def _blockwise(
         q, i = query[start : start + size], candidate[start : start + size]
         rows = known[q].requires_grad_(wanted)
         value = _precision(rows, positive[q], negative[q], i, temperature)
+        value = among(value, None if real is None else real[start : start + size])
         if wanted:
             slope.index_add_(0, q, torch.autograd.grad(value.sum(), rows)[0])
         values.append(value.detach())

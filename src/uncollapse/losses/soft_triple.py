@@ -87,7 +87,8 @@ class SoftTripleLoss(ProxyLoss):
         similarity = soft_assigned(compared.cosine, self.gamma)
         near = similarity.gather(1, own_column)[:, 0]
         loss = softmax_loss(similarity, own_column, self.la * (near - self.margin), self.la)
-        return Elements(loss.to(batch.rows.dtype), -near.detach(), compared.anchor)
+        elements = Elements(loss.to(batch.rows.dtype), -near.detach(), compared.anchor)
+        return elements.take(compared.real)
 
     def reduce(self, elements: Elements) -> Tensor:
         """Mean over the samples, plus tau times half the mean distance of a class's centres."""

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
-from uncollapse.losses.on_graph import cosines, log_sum, pair_mask
+from uncollapse.losses.on_graph import among, cosines, log_sum
 
 STAND_INS = ("nearest", "self")
 
@@ -79,18 +79,17 @@ class SpreadLoss(TupleLoss):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per anchor with a positive; `pull` is what its positives cost beside others."""
-        anchor, other, negative = self.pair_masks(batch, tuples)
+        anchor, other, positive, negative, real = self.pair_sets(batch, tuples)
         cosine = cosines(batch)
         logit = cosine / self.temperature
-        positive = pair_mask(cosine, anchor, other)
         far = log_sum(logit.masked_fill(~negative, -torch.inf))
-        each = functional.softplus(far[anchor] - logit[anchor, other])
+        each = among(functional.softplus(far[anchor] - logit[anchor, other]), real)
         total = far.new_zeros(batch.count).index_add(0, anchor, each)
         pulled = total / positive.sum(1).clamp(min=1)
         apart = self._spread(logit, positive, _views(batch, positive))
-        kept = positive.any(1).nonzero().flatten()
-        loss = (1.0 - self.alpha) * pulled + self.alpha * apart
-        return Elements(loss[kept].to(batch.rows.dtype), pulled[kept].detach(), kept)
+        loss = ((1.0 - self.alpha) * pulled + self.alpha * apart).to(batch.rows.dtype)
+        row = torch.arange(batch.count, device=loss.device)
+        return Elements(loss, pulled.detach(), row).take(positive.any(1))
 
     def _spread(self, logit: Tensor, positive: Tensor, view: Tensor) -> Tensor:
         """Class-conditional InfoNCE of each row; 0 for those without a positive."""

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named
 from uncollapse.losses.classwise import NONE
 from uncollapse.losses.nt_xent import PairSoftmax
-from uncollapse.losses.on_graph import cosines, log_sum, pair_mask
+from uncollapse.losses.on_graph import cosines, log_sum
 
 
 class SupConLoss(PairSoftmax):
@@ -47,22 +47,21 @@ class SupConLoss(PairSoftmax):
 
     def listed(self, batch: Batch, tuples: Named) -> Elements:
         """One entry per pair of anchor and positive; `pull` is minus their cosine."""
-        anchor, positive, negative = self.pair_masks(batch, tuples)
+        anchor, other, positive, negative, real = self.pair_sets(batch, tuples)
         # Only distances need the digits of float64: exponents of cosines do not.
         cosine = cosines(batch).to(batch.rows.dtype)
-        others = pair_mask(cosine, anchor, positive) | negative
-        logit = (cosine / self.temperature).masked_fill(~others, -torch.inf)
-        similarity = cosine[anchor, positive]
-        loss = log_sum(logit)[anchor] - similarity / self.temperature
-        return Elements(loss.to(batch.rows.dtype), -similarity.detach(), anchor)
+        logit = (cosine / self.temperature).masked_fill(~(positive | negative), -torch.inf)
+        similarity = cosine[anchor, other]
+        loss = (log_sum(logit)[anchor] - similarity / self.temperature).to(batch.rows.dtype)
+        return Elements(loss, -similarity.detach(), anchor).take(real)
 
     def reduce(self, elements: Elements) -> Tensor:
         """Mean over the pairs of an anchor, then over the anchors that have one."""
-        if len(elements.anchor) == 0:
-            return elements.loss.sum()
-        anchors, run = torch.unique(elements.anchor, return_inverse=True)
-        count = torch.zeros_like(anchors).index_add_(0, run, torch.ones_like(run))
-        return (elements.loss / count[run]).sum() / len(anchors)
+        loss, _, anchor, real = elements
+        first = torch.searchsorted(anchor, anchor)  # of those of the same anchor
+        one = torch.ones_like(anchor) if real is None else real.to(anchor.dtype)
+        count = torch.zeros_like(anchor).index_add_(0, first, one)
+        return (loss / count[first].clamp(min=1)).sum() / (count > 0).sum().clamp(min=1)
 
     # The fast way: value and gradient together, off the graph.
 

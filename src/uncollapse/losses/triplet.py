@@ -39,7 +39,7 @@ class TripletLoss(TupleLoss):
     """[d(a, p) - d(a, n) + margin]₊ over triplets of a batch.
 
     `miner=None` takes **all** triplets, exactly, without listing them: at most three N × N
-    products and O(N²·min(K, log K)) comparisons, memory O(N²) up to N = 2048 and O(N·K) beyond.
+    products and O(N²·K) comparisons, memory O(N²) up to N = 2048 and O(N·K) beyond.
     With a miner, or with tuples, the triplets they name, by differences. The miner sees the
     distances the loss sees: normalised if `normalize`, over one of them if `scale_free`.
     `Miner("all", "all")`, also with `keep="violating"` or `"semihard"` at the loss's own margin, is
@@ -163,7 +163,9 @@ class TripletLoss(TupleLoss):
         """As `reduction` says."""
         if self.reduction == "max":
             return elements.loss.max() if len(elements.loss) else elements.loss.sum()
-        return mean_or_zero(elements.loss) if self.soft else super().reduce(elements)
+        if self.soft:
+            return mean_or_zero(elements.loss, elements.real)
+        return super().reduce(elements)
 
     def mined(self, batch: Batch) -> Named:
         """What the miner names. Without one the hardest of all triplets is a batch-hard one."""

@@ -554,11 +554,7 @@ def lidar(x: ArrayLike, labels: ArrayLike, *, delta: float = 1e-4, eps: float = 
 
 
 def field_figures(
-    x: ArrayLike,
-    labels: ArrayLike | None = None,
-    *,
-    sample: int | None = 2048,
-    seed: int = 0,
+    x: ArrayLike, labels: ArrayLike | None = None, *, sample: int | None = 2048, seed: int = 0
 ) -> dict[str, float]:
     """Every published figure of collapse that these rows allow, by name, each with its defaults.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse.metrics.clusters import ClusteringResult, clustering
 from uncollapse.metrics.re_identification import ReidResult, reid
@@ -68,10 +70,12 @@ def cluster_rows(
     8
     """
     ids, classes = class_ids(labels, None)
+    if isinstance(embeddings, Tensor):  # one copy for all
+        embeddings = embeddings.detach().cpu()
     most = max(1, len(ids) // (2 * len(classes)))
     return {
         "nmi" if times == 1 else "nmi+": clustering(
-            embeddings, labels, multiplier=min(times, most), **settings
+            embeddings, ids, multiplier=min(times, most), **settings
         )
         for times in clusters
     }

@@ -43,6 +43,7 @@ _OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
 _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, for a query or gallery row
+_FEW = 1 << 13  # rows up to which the host ranks those of a device
 _BYTES = TypeAdapter(ByteSize)
 
 Worker = Callable[[int, range], None]  # does the tiles of a row and some columns
@@ -112,18 +113,23 @@ class Comparison:
 
 
 def two_sets(queries: ArrayLike, gallery: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Both sets, checked and detached, with one dtype and width, on a device with float64."""
+    """Both sets, checked and detached, with one dtype and width, on one device with float64."""
     x, y = ranked_points(queries, "queries"), ranked_points(gallery, "gallery")
     if x.shape[1] != y.shape[1]:
         raise InputError("gallery", f"{y.shape[1]} columns", f"{x.shape[1]} as in queries")
     dtype = torch.promote_types(x.dtype, y.dtype)
-    return x.to(dtype), y.to(device=x.device, dtype=dtype)
+    device = y.device if x.device.type == "cpu" else x.device
+    return x.to(device, dtype), y.to(device, dtype)
 
 
-def ranked_points(x: ArrayLike, name: str) -> Tensor:
-    """One set, checked, detached and contiguous, on a device with float64."""
-    tensor = points(x, name).detach()
-    return (tensor.cpu() if tensor.device.type == "mps" else tensor).contiguous()
+def ranked_points(x: ArrayLike, name: str, min_rows: int = 1) -> Tensor:
+    """One set, checked, detached and contiguous, on a device with float64; a small one on the CPU.
+
+    There a ranking of few rows is done before a device has answered what each block asks.
+    """
+    if isinstance(x, Tensor) and x.ndim and (len(x) <= _FEW or x.device.type == "mps"):
+        x = x.cpu()
+    return points(x, name, min_rows=min_rows).detach().contiguous()
 
 
 def row_numbers(values: ArrayLike, name: str, size: int, columns: int | None = None) -> Array:

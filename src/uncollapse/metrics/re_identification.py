@@ -108,6 +108,8 @@ def _compared(
 ) -> tuple[Comparison, int]:  # fmt: skip
     """The comparison without junk, and the number of junk items in the gallery."""
     x, y = two_sets(queries, gallery)
+    query_ids = label_array(query_ids, len(x), "query_ids")
+    gallery_ids = label_array(gallery_ids, len(y), "gallery_ids")
     nobody = np.setdiff1d(np.arange(len(x)), searching_rows(query_ids, len(x), "query_ids"))
     if len(nobody):
         raise InputError("query_ids", f"-1 or 0 in row {nobody[0]}", "ids of persons only")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
+from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse._base.table import percent
 from uncollapse.metrics.nearest_rows import near_lists
-from uncollapse.metrics.ranking import check_directions, parse_bytes
+from uncollapse.metrics.ranking import check_directions, parse_bytes, ranked_points
 
 __all__ = ["SuspectLabels", "count_votes", "suspect_labels"]
 
@@ -187,7 +187,7 @@ def suspect_labels(
     >>> print(suspects)
     1 suspect; about 2 of 40 labels wrong (5.01\N{NO-BREAK SPACE}%)
     """
-    z = points(embeddings, "embeddings", min_rows=3).detach()
+    z = ranked_points(embeddings, "embeddings", min_rows=3)
     ids, names = class_ids(labels, len(z), min_classes=2)
     k = min(check_int("neighbours", neighbours), len(z) - 1)
     judged = np.bincount(ids)[ids] > 1

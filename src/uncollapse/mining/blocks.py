@@ -2,7 +2,8 @@
 
 One pass over float32 products finds the winner and whether another is within their rounding error.
 Such a row is done again in float64, and what is within the far smaller error there is measured by
-differences of the given rows. Ties go to the lowest index.
+differences of the given rows. On a device, which would be waited for to learn of such rows, all are
+measured by differences. Ties go to the lowest index.
 """
 
 from __future__ import annotations
@@ -17,19 +18,15 @@ from torch import Tensor
 from uncollapse.distances.frame import (
     Batch,
     Frame,
+    exact_squares,
     on_host,
-    pairwise_distances,
     row_argmin,
     short_squares,
 )
 from uncollapse.mining.random import draw_pool
 
-__all__ = ["AnchorBlock", "BlockDistances", "anchor_blocks"]
-
 _PRODUCTS = 1 << 20  # products held at a time: 4 MB of float32
 _PRODUCTS_ELSEWHERE = 1 << 25
-_SMALL_CLASS = 32  # up to here the distances inside a class are differences
-_DOUBT = 1e-9  # relative error of a squared distance by float64 products
 _INF = float("inf")
 
 
@@ -116,13 +113,16 @@ class AnchorBlock:
 
 
 class BlockDistances:
-    """Distances of a block's anchors in one frame; squared, in the frame's coordinates."""
+    """Distances of a block's anchors in one frame; squared, in the frame's coordinates.
+
+    Products are short squares; whole ones, by differences, where they are `exact`: on a device.
+    """
 
     def __init__(self, block: AnchorBlock, frame: Frame) -> None:
         self.block, self.frame = block, frame
+        self.exact = not on_host(frame.norms)
         self._products: Tensor | None = None
-        self.own_products = frame.norms[:0]  # short squares to `own`, once there are products
-        self._own_squares: tuple[Tensor, Tensor | None] | None = None
+        self.own_products = frame.norms[:0]  # products with `own`, once there are any
 
     @property
     def candidates(self) -> slice:
@@ -144,9 +144,10 @@ class BlockDistances:
         return self.squares(rows, column).sqrt_().mul_(self.frame.unit)
 
     def products(self) -> Tensor:
-        """Short squares, infinite where no negative may be chosen; do not change them."""
+        """Products, infinite where no negative may be chosen; do not change them."""
         if self._products is None:
-            values = short_squares(self.frame, self.block.at, self.frame, self.candidates)
+            squares = exact_squares if self.exact else short_squares
+            values = squares(self.frame, self.block.at, self.frame, self.candidates)
             self.own_products = values.gather(1, self.block.own)
             self.block.hide(values)
             self._products = values
@@ -167,6 +168,8 @@ class BlockDistances:
 
     def negatives_within(self, limit: Tensor) -> Tensor:
         """`[b, N]`: which negatives are at squared distances below `limit` `[b]`, exactly."""
+        if self.exact:
+            return self.products() < limit[:, None]
         own = self.frame.norms[self.block.anchors]
         gap = self.products() - (limit - own).to(own.dtype)[:, None]
         within = gap < 0
@@ -174,37 +177,15 @@ class BlockDistances:
         within[r, c] = self.squares(r, c) < limit[r]
         return within
 
-    def own_squares(self) -> tuple[Tensor, Tensor | None]:
-        """Squared distances to `own`, and what bounds their error (None: exact)."""
-        if self._own_squares is None:
-            own = self.block.own
-            if own.shape[1] <= _SMALL_CLASS or not on_host(own):
-                self._own_squares = self.squares(self.block.every, own), None
-            else:
-                self._own_squares = self._large_class_squares()
-        return self._own_squares
-
-    def own_squares_near(self, limit: Tensor) -> Tensor:
-        """The same, exact wherever the order relative to `limit` `[b]` could depend on it."""
-        squares, error = self.own_squares()
-        if error is not None:
-            self._measure(squares, (squares - limit[:, None]).abs() <= error)
-        return squares
+    @cached_property
+    def own_squares(self) -> Tensor:
+        """Squared distances to `own`, exactly."""
+        return self.squares(self.block.every, self.block.own)
 
     def extreme_own(self, allowed: Tensor, *, farthest: bool) -> Tensor:
-        """Column of the nearest or farthest allowed positive; the first of equals.
-
-        Where the products are there anyway they decide, as far as rounding lets them.
-        """
-        if self._own_squares is not None or self._products is None:
-            return self._extreme_exact(allowed, farthest)
-        values = self.own_products
-        values = (-values if farthest else values).masked_fill(~allowed, _INF)
-        column, _, rows = _lowest(values, self.error, None)
-        if len(rows) and not self.frame.collapsed:
-            part = BlockDistances(self.block.take(rows), self.frame)
-            column[rows] = part._extreme_exact(allowed[rows], farthest)
-        return column
+        """Column of the nearest or farthest allowed positive; the first of equals."""
+        squares = -self.own_squares if farthest else self.own_squares
+        return row_argmin(squares.masked_fill(~allowed, _INF))
 
     def search(
         self,
@@ -220,6 +201,11 @@ class BlockDistances:
         they are of opposite sign. `beyond` are for each row a candidate `[r]` whose distance must
         be exceeded, and the product with it; the values are then overwritten.
         """
+        if self.exact:
+            if beyond is not None:
+                values.masked_fill_(values <= beyond[1][:, None], _INF)
+            column = row_argmin(values)
+            return column, values.gather(1, column[:, None]).flatten() < _INF
         error = self.error if rows is self.block.every else self.error[rows]
         bound = None if beyond is None else beyond[1][:, None] - 2 * error
         column, exists, doubtful = _lowest(values, error, bound)
@@ -260,40 +246,6 @@ class BlockDistances:
         measure((values <= best + 2 * error) & (values < _INF))
         index = row_argmin(values)
         return index, values.gather(1, index[:, None]).flatten() < _INF
-
-    def _extreme_exact(self, allowed: Tensor, farthest: bool) -> Tensor:
-        squares, error = self.own_squares()
-        sign = -1.0 if farthest else 1.0
-        values = (sign * squares).masked_fill_(~allowed, _INF)
-        if error is not None:
-            best = values.amin(dim=1, keepdim=True)
-            self._measure(squares, (values <= best + 2 * error) & allowed)
-            values = (sign * squares).masked_fill_(~allowed, _INF)
-        return row_argmin(values)
-
-    def _measure(self, squares: Tensor, near: Tensor) -> None:
-        """Replace the marked squared distances to `own` by exact ones."""
-        r, c = near.nonzero(as_tuple=True)
-        squares[r, c] = self.squares(r, self.block.own[r, c])
-
-    def _large_class_squares(self) -> tuple[Tensor, Tensor]:
-        """Squared distances to `own` by products about each class's own centre, and their error.
-
-        About the batch's centre a tight class has no digits.
-        """
-        block, classes = self.block, self.block.batch.classes
-        squares = self.frame.centre.new_full(block.own.shape, _INF)
-        low, run = torch.unique(classes.low[block.anchors], return_inverse=True)
-        for number, first in enumerate(low.tolist()):
-            rows = (run == number).nonzero().flatten()
-            last = int(classes.high[block.anchors[rows[0]]])
-            members = classes.order[first:last] + block.batch.offset
-            anchors = self.frame.exact(block.anchors[rows])
-            full = pairwise_distances(anchors, self.frame.exact(members), squared=True)
-            where = torch.searchsorted(members, block.own[rows] + block.batch.offset)
-            width = len(members) - int(not classes.apart)
-            squares[rows, :width] = full.gather(1, where[:, :width].clamp(max=len(members) - 1))
-        return squares, squares * _DOUBT
 
 
 def _lowest(values: Tensor, error: Tensor, bound: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -17,8 +17,6 @@ from uncollapse.distances.tiles import BLOCK
 from uncollapse.mining.blocks import AnchorBlock
 from uncollapse.mining.random import kth_smallest
 
-__all__ = ["FalseNegatives", "agreed_labels", "without_suspects"]
-
 # For each rule its lower limit, whether that is allowed itself, and its exclusive upper limit.
 _RULES = {
     "absolute": (0.0, False, math.inf),

@@ -14,14 +14,12 @@ from torch import Tensor
 from uncollapse._base.arrays import ArrayLike, eager
 from uncollapse._base.check import Choice, InputError, Number, Setting, check_int, check_number
 from uncollapse._base.extras import compiled
-from uncollapse.distances.frame import Batch, Classes, on_host, short_squares
+from uncollapse.distances.frame import Batch, Classes, on_host, short_squares, true_entries
 from uncollapse.distances.tiles import BLOCK
 from uncollapse.mining.blocks import AnchorBlock, anchor_blocks
 from uncollapse.mining.false_negatives import FalseNegatives, agreed_labels, without_suspects
 from uncollapse.mining.random import SeededModule, draw_weighted, pick, uniform
 from uncollapse.mining.tuples import Triplets
-
-__all__ = ["FALLBACKS", "KEEP", "NEGATIVES", "POSITIVES", "Miner", "NoTripletsWarning"]
 
 POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
 NEGATIVES = ("hard", "semihard", "random", "distance", "multi_similarity", "easy", "all")
@@ -234,57 +232,94 @@ class Miner(SeededModule):
     def _choose(self, block: AnchorBlock) -> Triplets:
         if self.negatives in ("hard", "semihard", "easy"):
             block.plain.products()  # needed anyway: let the positives profit
-        rows, column = self._choose_positives(block)
-        pair, negative = self._choose_negatives(block, rows, column)
+        own, others = self._positive_set(block), self._negative_set(block)
+        pairs, triplets = self._lengths(block, own, others)
+        if own is None:
+            rows, column = block.every, self._positive(block)
+        else:
+            rows, column = true_entries(own, pairs)
+        pair: Tensor | None
+        if others is None:
+            pair, negative = self._negative(block, rows, column)
+        else:
+            pair, negative = true_entries(others[rows], triplets)
         if pair is not None:
             rows, column = rows[pair], column[pair]
         inside = self.positives == "inside"
         positive = _inside(block, rows, negative) if inside else block.own[rows, column]
         return Triplets(block.anchors[rows], positive, negative)
 
-    def _choose_positives(self, block: AnchorBlock) -> tuple[Tensor, Tensor]:
-        """`(row, column)`: for rows of the block, ascending, the columns of `own` chosen.
+    def _lengths(
+        self, block: AnchorBlock, own: Tensor | None, others: Tensor | None
+    ) -> tuple[int | None, int | None]:
+        """Of the lists of pairs and of triplets, in one look at a device; None: to be counted."""
+        classes = block.batch.classes
+        whole = self.sees_all and len(block.anchors) == classes.usable
+        if whole and self.positives == "all" and (others is None or self.negatives == "all"):
+            return classes.pairs, classes.triplets
+        if whole and own is None and self.negatives == "all":
+            every = len(classes.order) - int(not classes.apart)
+            return None, classes.usable * every - classes.pairs
+        if own is None or others is None or on_host(own):
+            return None, None
+        count = own.sum(1)
+        pairs, triplets = torch.stack([count.sum(), count @ others.sum(1)]).tolist()
+        return pairs, triplets
+
+    def _positive(self, block: AnchorBlock) -> Tensor:
+        """For each row of the block the column of `own` chosen.
 
         `inside` waits for its negative (`_inside`); until then it stands on the nearest.
         """
         plain, every, allowed = block.plain, block.every, block.valid
-        if self.positives in ("easy", "inside", "hard"):  # EPS §4.3
-            return every, plain.extreme_own(allowed, farthest=self.positives == "hard")
         if self.positives == "random":
-            return every, pick(allowed, block.generator)
+            return pick(allowed, block.generator)
         if self.positives == "semihard":
             limit = plain.squares(every, plain.nearest_negative())
-            violating = allowed & (plain.own_squares_near(limit) > limit[:, None])
+            violating = allowed & (plain.own_squares > limit[:, None])
             some = violating.any(dim=1, keepdim=True)
-            return every, pick(torch.where(some, violating, allowed), block.generator)
-        if self.positives == "multi_similarity":
-            # Wang et al. 2019 (9): s_ap < max s_an + ε, where a cosine s is 1 − d²/2 on the sphere.
-            sphere = block.normalized
-            limit = sphere.squares(every, sphere.nearest_negative())
-            limit -= 2 * self.epsilon * sphere.frame.zoom**2
-            allowed = allowed & (sphere.own_squares_near(limit) > limit[:, None])
-        row, column = allowed.nonzero(as_tuple=True)
-        return row, column
+            return pick(torch.where(some, violating, allowed), block.generator)
+        return plain.extreme_own(allowed, farthest=self.positives == "hard")  # EPS §4.3
 
-    def _choose_negatives(
+    def _positive_set(self, block: AnchorBlock) -> Tensor | None:
+        """Which of `own` are chosen; None where one is."""
+        if self.positives == "all":
+            return block.valid
+        if self.positives != "multi_similarity":
+            return None
+        # Wang et al. 2019 (9): s_ap < max s_an + ε, where a cosine s is 1 − d²/2 on the sphere.
+        sphere = block.normalized
+        limit = sphere.squares(block.every, sphere.nearest_negative())
+        limit -= 2 * self.epsilon * sphere.frame.zoom**2
+        return block.valid & (sphere.own_squares > limit[:, None])
+
+    def _negative_set(self, block: AnchorBlock) -> Tensor | None:
+        """`[b, N]`: which negatives are chosen; None where one is, for each pair."""
+        if self.negatives == "all":
+            return block.negatives()
+        if self.negatives != "multi_similarity":
+            return None
+        # Wang et al. 2019 (8): s_an > min s_ap − ε.
+        sphere, every = block.normalized, block.every
+        column = sphere.extreme_own(block.valid, farthest=True)
+        farthest = sphere.squares(every, block.own[every, column])
+        return sphere.negatives_within(farthest + 2 * self.epsilon * sphere.frame.zoom**2)
+
+    def _negative(
         self, block: AnchorBlock, rows: Tensor, column: Tensor
     ) -> tuple[Tensor | None, Tensor]:
-        """`(pair, negative)`: negatives of the pairs of `rows` with `own[rows, column]`, in order.
+        """`(pair, negative)`: one negative for pairs of `rows` with `own[rows, column]`, in order.
 
-        A pair of None stands for all, one negative each: EPS §4.3 (a)-(d), HNM §2.1.
+        A pair of None stands for all: EPS §4.3 (a)-(d), HNM §2.1.
         """
-        if self.negatives in ("hard", "easy"):
-            negative = block.plain.nearest_negative(farthest=self.negatives == "easy")
-            return None, negative if rows is block.every else negative[rows]
         if self.negatives == "semihard":
             return self._semihard(block, rows, column)
         if self.negatives == "random":
             return None, _random(block, rows)
         if self.negatives == "distance":
             return _distance_weighted(block, rows, self.cutoffs)
-        allowed = block.negatives() if self.negatives == "all" else self._similar(block)
-        pair, negative = allowed[rows].nonzero(as_tuple=True)
-        return pair, negative
+        negative = block.plain.nearest_negative(farthest=self.negatives == "easy")
+        return None, negative if rows is block.every else negative[rows]
 
     def _semihard(
         self, block: AnchorBlock, rows: Tensor, column: Tensor
@@ -307,18 +342,11 @@ class Miner(SeededModule):
             near, far = plain.distances(rows, positive), plain.distances(rows, negative)
             exists &= far < near + self.margin
         elif self.fallback == "farthest":
-            missing = (~exists).nonzero().flatten()
-            if len(missing):
-                negative[missing] = plain.nearest_negative(farthest=True)[rows[missing]]
+            if plain.exact or not bool(exists.all()):
+                farthest = plain.nearest_negative(farthest=True)[rows]
+                negative = torch.where(exists, negative, farthest)
             return None, negative
         return _with_negative(exists, negative)
-
-    def _similar(self, block: AnchorBlock) -> Tensor:
-        """Wang et al. 2019 (8): s_an > min s_ap − ε, where a cosine s is 1 − d²/2 on the sphere."""
-        sphere, every = block.normalized, block.every
-        column = sphere.extreme_own(block.valid, farthest=True)
-        farthest = sphere.squares(every, block.own[every, column])
-        return sphere.negatives_within(farthest + 2 * self.epsilon * sphere.frame.zoom**2)
 
     def _compiled(self, batch: Batch) -> Triplets | None:
         """The common choices by the compiled kernel, its doubts settled here; None without."""
@@ -361,7 +389,8 @@ class Miner(SeededModule):
         kept = far <= near if self.keep == "hard" else far < near + self.margin
         if self.keep == "semihard":
             kept &= far > near
-        return Triplets(*(index[kept] for index in triplets))
+        rows = kept.nonzero().flatten()
+        return Triplets(*(index[rows] for index in triplets))
 
     def _no_triplets(self, why: str, device: torch.device) -> Triplets:
         if why not in self._warned:
@@ -395,12 +424,12 @@ def _inside(block: AnchorBlock, rows: Tensor, negative: Tensor) -> Tensor:
     for start in range(0, len(rows), step):
         part = block.take(rows[start : start + step])
         limit = part.plain.squares(part.every, negative[start : start + step])
-        nearer = part.valid & (part.plain.own_squares_near(limit) < limit[:, None])
+        nearer = part.valid & (part.plain.own_squares < limit[:, None])
         column = part.plain.extreme_own(nearer, farthest=True)
-        none = (~nearer.any(dim=1)).nonzero().flatten()
-        if len(none):
-            without = part.take(none)
-            column[none] = without.plain.extreme_own(without.valid, farthest=False)
+        some = nearer.any(dim=1)
+        if part.plain.exact or not bool(some.all()):
+            nearest = part.plain.extreme_own(part.valid, farthest=False)
+            column = torch.where(some, column, nearest)
         chosen[start : start + step] = part.own[part.every, column]
     return chosen
 
@@ -425,7 +454,9 @@ def _distance_weighted(
     sphere, dim = block.normalized, block.batch.frame.dim
     area = 1 / sphere.frame.zoom**2
     low, high = (c * c / area for c in cutoffs)
-    square = sphere.spend_products().add_(sphere.frame.norms[block.anchors][:, None])
+    square = sphere.spend_products()
+    if not sphere.exact:
+        square.add_(sphere.frame.norms[block.anchors][:, None])
     kept = torch.lt(square, high, out=torch.empty_like(square))  # what is hidden is at infinity
     square.clamp_(low, min(high, 4 * (1 - 1e-6) / area)).mul_(area)
     weight = square.mul(-0.25).add_(1.0).log_().mul_((3 - dim) / 2)

@@ -6,8 +6,6 @@ from torch import Tensor, nn
 
 from uncollapse.distances.frame import on_host
 
-__all__ = ["SeededModule", "draw_pool", "draw_weighted", "kth_smallest", "pick", "uniform"]
-
 
 class SeededModule(nn.Module):
     """A module with a `generator`, or None for torch's default one; a checkpoint keeps its state.
@@ -42,7 +40,8 @@ def uniform(
     """float64 numbers in [0, 1)."""
     source = torch.device("cpu") if generator is None else generator.device
     size = (shape,) if isinstance(shape, int) else shape
-    return torch.rand(size, generator=generator, dtype=torch.float64, device=source).to(device)
+    drawn = torch.rand(size, generator=generator, dtype=torch.float64, device=source)
+    return drawn.to(device, non_blocking=True)
 
 
 def pick(allowed: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -8,19 +8,8 @@ from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, points
 from uncollapse._base.check import InputError
-from uncollapse.distances.frame import label_numbers
+from uncollapse.distances.frame import Batch, label_numbers, true_entries
 from uncollapse.geometry.triplet_separation import separation
-
-__all__ = [
-    "Pairs",
-    "Triplets",
-    "Tuples",
-    "as_pairs",
-    "as_triplets",
-    "checked_tuples",
-    "hardest_triplet",
-]
-
 
 Tuples = Sequence[Tensor]  # our Triplets or Pairs, or what a miner of PML gives
 
@@ -48,9 +37,7 @@ class Pairs(NamedTuple):
 
 
 def as_triplets(
-    tuples: Tuples | None,
-    labels: ArrayLike | None = None,
-    ref_labels: ArrayLike | None = None,
+    tuples: Tuples | None, labels: ArrayLike | None = None, ref_labels: ArrayLike | None = None
 ) -> Triplets:
     """Triplets of what a miner gave: ours or PML's 3-tuple as it is, PML's 4-tuple joined.
 
@@ -156,6 +143,22 @@ def _every_pair(labels: ArrayLike, ref_labels: ArrayLike | None) -> Pairs:
     if ref_numbers is None:
         same.fill_diagonal_(False)
     return Pairs(*same.nonzero(as_tuple=True), *different.nonzero(as_tuple=True))
+
+
+def label_masks(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Which pairs share a label, and which do not."""
+    apart = batch.classes.apart  # raises where there are no labels
+    others = batch.labels if batch.ref_labels is None else batch.ref_labels
+    negative = torch.ne(batch.labels[:, None], others)  # type: ignore[index,arg-type]
+    return ~negative if apart else (~negative).fill_diagonal_(False), negative
+
+
+def every_pair(batch: Batch) -> Pairs:
+    """All pairs of a batch, a row with itself aside."""
+    positive, negative = label_masks(batch)
+    pairs, own = batch.classes.pairs, 0 if batch.classes.apart else batch.count
+    others = negative.numel() - own - pairs
+    return Pairs(*true_entries(positive, pairs), *true_entries(negative, others))
 
 
 def _unique(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
