@@ -1,4 +1,4 @@
-"""What the calls of a loop show: embeddings, labels and loss, found and brought to the host."""
+"""What the calls of a loop show: embeddings, labels and loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from uncollapse._base.check import InputError
 from uncollapse.losses.columns import join_columns
 
-__all__ = ["Call", "layer_rows", "loss_in", "read_call", "read_labels", "to_host"]
+__all__ = ["Call", "layer_rows", "loss_in", "read_call", "read_labels"]
 
 # What embeddings are called in dictionaries, the surest names first.
 _EMBEDDINGS = (
@@ -148,23 +148,3 @@ def _is_labels(x: Any, n: int) -> bool:
     if isinstance(x, np.ndarray):
         return x.shape == (n,) and x.dtype.kind in "iubUSO"
     return isinstance(x, list | tuple) and len(x) == n
-
-
-def to_host(*parts: Any) -> list[Any]:
-    """The same values with all tensors on the host, by a single copy from their device.
-
-    Each copy from a device waits for it, however small; anything that is no tensor stays as it is.
-
-    >>> to_host(torch.ones(2), ["a", "b"], None)
-    [tensor([1., 1.]), ['a', 'b'], None]
-    """
-    given = [part.detach() if isinstance(part, Tensor) else part for part in parts]
-    far = [n for n, part in enumerate(given) if isinstance(part, Tensor) and not part.is_cpu]
-    if not far:
-        return given
-    device = given[far[0]].device
-    flat = [given[n].to(device).contiguous().reshape(-1).view(torch.uint8) for n in far]
-    pieces = torch.split(torch.cat(flat).cpu(), [len(piece) for piece in flat])
-    for n, piece in zip(far, pieces, strict=True):
-        given[n] = piece.clone().view(given[n].dtype).reshape(given[n].shape)
-    return given

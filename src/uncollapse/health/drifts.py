@@ -18,7 +18,7 @@ from uncollapse._base.arrays import ArrayLike, ClassLayout, class_ids, points
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.extras import keep_memory
 from uncollapse.distances import centre, pairwise_distances
-from uncollapse.health.figures import host_copies
+from uncollapse.health.figures import to_host
 from uncollapse.health.verdict import NO_DRIFT
 from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
@@ -438,7 +438,7 @@ def batch_gradient(
     leaf = leaf.clone().requires_grad_(True)
     with reading(loss_fn):
         loss, (gradient,) = _backward(lambda: loss_fn(leaf, labels), [leaf])
-    unit, gradient, cost = host_copies(leaf, gradient, loss)
+    unit, gradient, cost = to_host(leaf, gradient, loss)
     rows = centre(unit)
     slope = gradient.to(rows.dtype)
     if normalize:

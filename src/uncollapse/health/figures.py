@@ -140,19 +140,24 @@ def health_figures(
     return with_modes(health, part.rows, layout.classes[part.ids]) if modes else health
 
 
-def host_copies(*tensors: Tensor) -> list[Tensor]:
-    """The tensors on the CPU, off the graph; those of a device by one copy, waited for once.
+def to_host(*parts: Any) -> list[Any]:
+    """The same values with all tensors on the host, by a single copy from their device.
 
-    >>> host_copies(torch.ones(2), torch.tensor([3]))
-    [tensor([1., 1.]), tensor([3])]
+    Each copy from a device waits for it, however small; anything that is no tensor stays as it is.
+
+    >>> to_host(torch.ones(2), ["a", "b"], None)
+    [tensor([1., 1.]), ['a', 'b'], None]
     """
-    plain = [x.detach() for x in tensors]
-    if all(x.device.type == "cpu" for x in plain):
-        return plain
-    wide = working_dtype(plain[0])
-    copy = torch.cat([x.flatten().to(wide) for x in plain]).cpu()
-    parts = torch.split(copy, [x.numel() for x in plain])
-    return [part.view(x.shape).to(x.dtype) for part, x in zip(parts, plain, strict=True)]
+    given = [part.detach() if isinstance(part, Tensor) else part for part in parts]
+    far = [n for n, part in enumerate(given) if isinstance(part, Tensor) and not part.is_cpu]
+    if not far:
+        return given
+    device = given[far[0]].device
+    flat = [given[n].to(device).contiguous().reshape(-1).view(torch.uint8) for n in far]
+    pieces = torch.split(torch.cat(flat).cpu(), [len(piece) for piece in flat])
+    for n, piece in zip(far, pieces, strict=True):
+        given[n] = piece.clone().view(given[n].dtype).reshape(given[n].shape)
+    return given
 
 
 def scale_figures(z: Tensor) -> dict[str, Any]:

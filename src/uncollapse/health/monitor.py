@@ -15,8 +15,7 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array, scalar
 from uncollapse._base.check import InputError, check_int, percent
 from uncollapse.health.advice import advise
-from uncollapse.health.batches import to_host
-from uncollapse.health.figures import balanced_rows, health_figures, scale_figures
+from uncollapse.health.figures import balanced_rows, health_figures, scale_figures, to_host
 from uncollapse.health.resting import StuckLoss
 from uncollapse.health.strategy import RunSettings, mode_facts, settings_of
 from uncollapse.health.verdict import Health, Reference, Thresholds, cone_reason, judge, scale_ratio
