@@ -26,18 +26,7 @@ from uncollapse.losses.registry import always_normalizes, make_loss
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
-__all__ = [
-    "Drift",
-    "DriftRow",
-    "ModeDrift",
-    "Probe",
-    "direction_drift",
-    "direction_rate",
-    "drift",
-    "drift_table",
-    "mode_drift",
-    "probe",
-]
+__all__ = ["Drift", "Probe", "direction_drift", "drift", "drift_table", "mode_drift", "probe"]
 
 MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
 MODE_NEIGHBOURS = 3  # neighbours that show a mode

@@ -16,24 +16,10 @@ from uncollapse._base.arrays import class_ids
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.table import Table
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
+from uncollapse.health import drifts
+from uncollapse.health import strategy as strategies
 from uncollapse.health.advice import RunSettings, Strategy, advise_on, changed_keys, rank_strategies
-from uncollapse.health.drifts import (
-    MODES_KEPT,
-    ModeDrift,
-    Probe,
-    drift,
-    filled_memories,
-    has_unit_rows,
-    mode_drift,
-    probe,
-)
-from uncollapse.health.strategy import (
-    apply_strategy,
-    finer_classes,
-    mode_words,
-    settings_of,
-    strategy_of,
-)
+from uncollapse.health.drifts import ModeDrift, Probe
 from uncollapse.health.verdict import DANGEROUS, NO_DRIFT, Thresholds
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
@@ -106,7 +92,7 @@ class ForecastCell:
     @property
     def keeps_modes(self) -> bool:
         """Whether its mode drift is known and at most 0.1."""
-        return self.mode_drift <= MODES_KEPT
+        return self.mode_drift <= drifts.MODES_KEPT
 
     def to_row(self) -> dict[str, Any]:
         """A flat dict of plain values, for tables and files."""
@@ -185,7 +171,7 @@ class Forecast:
         """Which alternative keeps the modes of a class, if the cell merges them; else empty."""
         here = [other for other in self.alternatives if other.shape == cell.shape]
         kept = [other for other in here if other.risk == "none" and other.keeps_modes]
-        if not cell.mode_drift > MODES_KEPT or not kept:
+        if not cell.mode_drift > drifts.MODES_KEPT or not kept:
             return ""
         nearest = min(kept, key=lambda other: len(changed_keys(cell.strategy, other.strategy)))
         return f"; {_mode_words(cell, nearest)}, if your classes have several"
@@ -209,7 +195,7 @@ class Forecast:
 
 def _mode_words(merging: ForecastCell, keeping: ForecastCell) -> str:
     names = str(merging.strategy), str(keeping.strategy)
-    return mode_words(names[0], merging.mode_drift, names[1], keeping.mode_drift)
+    return strategies.mode_words(names[0], merging.mode_drift, names[1], keeping.mode_drift)
 
 
 def forecast(
@@ -244,9 +230,9 @@ def forecast(
     check_number("c", c, 0.0)
     _check_inputs(loss_fn, data, batches, probe_steps)
     shapes, networks = _shapes(data, p, k), _networks(model, dim)
-    several = finer_classes(data) if several_modes is None else several_modes
-    settings = replace(settings_of(loss_fn), several_modes=several)
-    first = strategy_of(loss_fn)
+    several = strategies.finer_classes(data) if several_modes is None else several_modes
+    settings = replace(strategies.settings_of(loss_fn), several_modes=several)
+    first = strategies.strategy_of(loss_fn)
     ranked = rank_strategies(first, settings) if alternatives else []
     others = [strategy for strategy in ranked if strategy.lr_factor == 1.0]
     cells: list[ForecastCell] = []
@@ -255,20 +241,24 @@ def forecast(
         embedded = list(embedded_batches(network, data, *shape, batches, seed))
         if loss_fn.normalize:
             embedded = [(nn.functional.normalize(z, dim=1), labels) for z, labels in embedded]
-        unit = has_unit_rows(embedded[0][0])
+        unit = drifts.has_unit_rows(embedded[0][0])
         try:
-            with filled_memories(loss_fn, other_batches(network, data, *shape, batches, seed)):
+            with drifts.filled_memories(
+                loss_fn, other_batches(network, data, *shape, batches, seed)
+            ):
                 for strategy in (first, *others):
-                    apply_strategy(loss_fn, strategy)
+                    strategies.apply_strategy(loss_fn, strategy)
                     cell = _cell(loss_fn, embedded, shape, strategy, c, unit)
                     (cells if strategy == first else extra).append(cell)
             if probe_steps:  # a memory begins empty there, as in the run
-                apply_strategy(loss_fn, first)
+                strategies.apply_strategy(loss_fn, first)
                 stream = _batches(data, *shape, seed)
-                short = probe(network, loss_fn, stream, probe_steps, lr=probe_lr, normalize=unit)
+                short = drifts.probe(
+                    network, loss_fn, stream, probe_steps, lr=probe_lr, normalize=unit
+                )
                 cells[-1] = replace(cells[-1], probe=short)
         finally:
-            apply_strategy(loss_fn, first)
+            strategies.apply_strategy(loss_fn, first)
         if progress is not None:
             progress(done, len(networks) * len(shapes))
     return Forecast(tuple(cells), tuple(extra), c, several, settings)
@@ -360,11 +350,11 @@ def _cell(
     c: float,
     unit: bool,
 ) -> ForecastCell:
-    radial = drift(loss_fn, embedded, normalize=unit)
+    radial = drifts.drift(loss_fn, embedded, normalize=unit)
     size = sum(diameter(z) for z, _ in embedded) / len(embedded)
     margin = cast(TripletLoss, innermost(loss_fn)).margin
     loss = sum(hard_mined_loss(z, y, margin) for z, y in embedded) / len(embedded)
     dim, bound = embedded[0][0].shape[1], diameter_lower_bound(size, loss, c)
     rates = radial.value, radial.spread, radial.relative_loss
-    modes = mode_drift(loss_fn, embedded, normalize=unit)
+    modes = drifts.mode_drift(loss_fn, embedded, normalize=unit)
     return ForecastCell(*shape, dim, strategy, *rates, size, loss, bound, modes=modes)
