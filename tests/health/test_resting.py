@@ -196,7 +196,9 @@ def test_fewer_guesses_come_first_and_nonsense_is_refused_by_name():
     losses = [level.loss for level in explain_loss("4.85", batch=128)]
     assert losses[0].startswith("InfoNCE")
     assert explain_loss("7.77", batch=12) == []
-    for wrong in ("abc", "nan", math.inf, "", None):
+    assert explain_loss("3.3", batch=1, views=1, classes=1, margin=1e6) == []  # of which no log is
+    assert [level.formula for level in explain_loss("4.62")][:1] == ["ln 100"]  # the nearest
+    for wrong in ("abc", "nan", math.inf, "1e400", "", None):
         with refused("loss"):
             explain_loss(wrong)
     with refused("batch"):
