@@ -103,13 +103,15 @@ class SupContrast(nn.Module):
         (pml.SupConLoss(), "4.844 = ln 127"),
         (pml.TripletMarginLoss(margin=0.1), "0.1 = margin"),
         (SupConLoss(miner=Miner("all", "all")), "4.844 = ln 127"),
+        (pml.ProxyNCALoss(64, 16, softmax_scale=1e-9), "4.159 = ln 64"),  # too soft to tell
         (lambda z, labels: torch.tensor(math.log(128)), "4.852 = ln 128"),
     ],
-    ids=["SupContrast", "SupCon of PML", "triplet of PML", "mined", "function"],
+    ids=["SupContrast", "SupCon of PML", "triplet of PML", "mined", "proxies of PML", "function"],
 )
 def test_a_loss_that_declares_nothing_is_evaluated_and_named(loss, expected):
     levels = resting_values(loss, torch.arange(128) % 64, 128, 16)
-    assert (str(levels[0]), levels[0].state) == (expected, "equal")
+    assert str(levels[0]) == expected
+    assert levels[0].state == ("point" if "Proxy" in str(loss) else "equal")
 
 
 def _face(classes, dim, scale):
@@ -194,7 +196,9 @@ def test_fewer_guesses_come_first_and_nonsense_is_refused_by_name():
     losses = [level.loss for level in explain_loss("4.85", batch=128)]
     assert losses[0].startswith("InfoNCE")
     assert explain_loss("7.77", batch=12) == []
-    for wrong in ("abc", "nan", math.inf, "", None):
+    assert explain_loss("3.3", batch=1, views=1, classes=1, margin=1e6) == []  # of which no log is
+    assert [level.formula for level in explain_loss("4.62")][:1] == ["ln 100"]  # the nearest
+    for wrong in ("abc", "nan", math.inf, "1e400", "", None):
         with refused("loss"):
             explain_loss(wrong)
     with refused("batch"):

@@ -28,8 +28,9 @@ def command(
 ) -> None:
     """Say what a loss that does not move means: collapsed, not learning, or normal.
 
-    Many losses have a value for a batch whose rows or similarities are all equal, and one for
-    random directions. Usual settings are tried for those that are not given.
+    Losses have a value of their own where all rows or similarities of a batch are equal.
+
+    Usual settings are tried for those that are not given.
     """
     known = {
         "batch": batch,
@@ -50,7 +51,7 @@ def command(
     if not levels:
         say(f"{loss} is no value at which a loss is known to rest; {more}")
     elif not levels[0].exact:
-        say(f"no known value agrees with {loss} in every digit; within 2 % of it:")
+        say(f"no known value agrees with {loss} in every digit; near it:")
     for level in levels[:_MOST]:
         value = f"{level.value:.5g}"
         formula = f" = {level.formula}" * (level.formula != value)

@@ -69,18 +69,19 @@ class CollapseMonitor:
     and what is lost later has another name. `cone`, if rows do not have length 1, or as long as the
     embedding has been one since the start.
 
-    **The loss.** Pass it, and a loss that sits at the margin, at softplus(0) = 0.6931, or still at
-    all, is named in the reasons. A loss stuck where a collapsed batch's would be, while the
-    embedding is small beside its start or beside that loss and does not grow, is network-collapse
-    even without a healthy start.
+    **The loss.** Pass it, and a loss that sits still is named in the reasons, with what its value
+    means: at the margin, at log N, all similarities are equal (`health.resting`). If the embedding
+    is small beside its start, or beside that loss, and does not grow, that is network-collapse even
+    without a healthy start; if rows stay spread for long, the advice says that nothing is learned.
 
     What the loss sees is judged: where it is known to normalise, rows are normalised first.
     Embeddings may be gathered from several processes (call it on one of them, or on all with the
     same batch), of any float dtype, on any device; no gradient is kept.
 
     Args:
-        loss_fn: read for the run's settings: ours or pytorch-metric-learning's. Called only when
-            classes collapse, as a copy, to say what it does to their modes.
+        loss_fn: read for the run's settings: ours or pytorch-metric-learning's. Called only as a
+            copy: when classes collapse, to say what it does to their modes, and once when the loss
+            has sat still, for its resting values.
         miner: the miner, where it is not part of `loss_fn`.
         settings: what `loss_fn` does not say (batch size and learning rate, say); wins over it.
         thresholds: when a figure is bad.
@@ -229,7 +230,7 @@ class CollapseMonitor:
             "reference": self.reference and asdict(self.reference),
             "health": self.health and self.health.to_dict(),
             "full": self._full and self._full.to_dict(),
-            "loss": {name: getattr(self.loss, name) for name in ("count", "value", "low", "high")},
+            "loss": {name: getattr(self.loss, name) for name in ("count", "value", "span")},
             "changes": list(self.changes),
             **asdict(self._counts),
         }

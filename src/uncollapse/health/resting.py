@@ -26,6 +26,7 @@ from uncollapse._base.check import InputError, check_choice, check_number
 from uncollapse._base.files import read_toml
 from uncollapse.health.strategy import RunSettings, random_streams_kept
 from uncollapse.losses import TupleLoss
+from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.losses.registry import Level, evaluate, names_in
 
 __all__ = ["STATES", "Resting", "StuckLoss", "explain_loss", "resting_values"]
@@ -34,7 +35,6 @@ _KNOWN = read_toml(Path(__file__).with_name("resting.toml"))
 STATES: dict[str, str] = _KNOWN["states"]
 _LARGEST, _MOST_ROWS = 1 << 24, 4096  # parameters of a loss, and rows, that are evaluated
 _DRAWS, _SEED = 4, 815730721  # of random directions; with a user's own seed they may be proxies
-_NEAR = 0.02  # share of a number by which a value may differ, where none agrees in every digit
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def resting_values(loss_fn: object, labels: ArrayLike | None, rows: int, dim: in
 def _sizes(loss_fn: object, labels: ArrayLike | None, rows: int) -> dict[str, Any]:
     """Sizes of a batch, and of the parameters of a loss, as formulas name them."""
     sizes: dict[str, Any] = {"rows": rows, "batch": rows, "views": 1}
-    if isinstance(proxies := getattr(loss_fn, "proxies", None), Tensor):
-        n, per_class, _ = proxies.shape
+    if isinstance(loss_fn, ProxyLoss):
+        n, per_class, _ = loss_fn.proxies.shape
         sizes |= {"num_classes": n, "other_classes": n - 1, "other_proxies": (n - 1) * per_class}
     if labels is not None and len(labels) == rows:
         counts = np.bincount(class_ids(labels, rows)[0])
@@ -140,14 +140,14 @@ def explain_loss(value: float | str, **known: float) -> list[Resting]:
     Pass the number as it was printed, as text if it ends in zeros, and what is `known` of the run:
     batch (samples, or pairs), views (of each sample), classes (or speakers), temperature,
     base_temperature, margin, queue, scale, dim. Usual values are tried for the others. Values agree
-    with the number in every digit, rounded or cut off, or, where none does, within 2 %; first come
-    those that take the fewest guesses.
+    with the number in every digit, rounded or cut off, or, where none does, to 0.5 % (2 % at random
+    directions); first come those that take the fewest guesses.
 
     >>> best = explain_loss("6.920", batch=64, views=2)[0]
     >>> print(best, best.loss, best.settings, sep="; ")
     6.92 = ln 127 · 0.1/0.07; SupCon as SupContrast has it; batch 64, views 2, temperature 0.1, ...
     """
-    if not re.fullmatch(r"-?\d*\.?\d+(e-?\d+)?", str(value)):
+    if not re.fullmatch(r"-?\d*\.?\d+(e-?\d{1,2})?", str(value)):
         raise InputError("loss", repr(value), "a number as it was printed, such as 6.920")
     number = float(value)
     unit = min(10.0 ** -len(str(value).partition(".")[2]), 0.05 * abs(number))  # of the last digit
@@ -161,14 +161,14 @@ def explain_loss(value: float | str, **known: float) -> list[Resting]:
         guesses = sum(len(values) > 1 for values in tried) + len(set(known) - set(names))
         for values in product(*tried):
             settings = dict(zip(names, values, strict=True))
-            level, text = evaluate(entry["formula"], settings)
+            level, text = _level(entry["formula"], None, settings) or (math.nan, "")
             beyond = (level - number) * (-1 if number < 0 else 1)
             exact = -unit / 2 <= beyond < unit or level == number
-            if exact or abs(beyond) <= _NEAR * abs(number):
+            if exact or abs(beyond) <= _KNOWN["near"][entry["state"]] * abs(number):
                 words = ", ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in settings.items())
                 resting = Resting(level, text, entry["state"], entry["loss"], words, exact)
                 found.append((not exact, guesses, resting))
-    found.sort(key=lambda ranked: ranked[:2])
+    found.sort(key=lambda ranked: (*ranked[:2], ranked[0] * abs(ranked[2].value - number)))
     most = [found[0][0], found[0][1] + found[0][2].exact] if found else []
     return [resting for *rank, resting in found if rank <= most]
 
@@ -195,8 +195,7 @@ class StuckLoss:
     tolerance: float = 0.01
     count: int = 0
     value: float = math.nan
-    low: float = math.inf  # of all losses
-    high: float = -math.inf
+    span: tuple[float, float] = (math.inf, -math.inf)  # the lowest and the highest loss
     measured: bool = False
 
     @classmethod
@@ -212,7 +211,7 @@ class StuckLoss:
 
         Where that function may rest is found out when the loss has sat still for the first time.
         """
-        self.low, self.high = min(self.low, loss), max(self.high, loss)
+        self.span = min(self.span[0], loss), max(self.span[1], loss)
         level = self._level_at(loss)
         anchor = level.value if level else loss
         near_last = abs(loss - self.value) <= self.tolerance * abs(self.value)
@@ -221,13 +220,14 @@ class StuckLoss:
         self.count = self.count + 1 if anchor == self.value else 1
         self.value = anchor
         if self.stuck and not self.measured and batch is not None:
-            self.levels, self.measured = [*self.levels, *resting_values(*batch)], True
-            level = self._level_at(loss)
-            self.value = level.value if level else anchor
+            self.measured = True
+            with suppress(Exception):  # whatever labels and loss are like, the monitor goes on
+                self.levels = [*self.levels, *resting_values(*batch)]
+            self.value = getattr(self._level_at(loss), "value", anchor)
 
     def _level_at(self, loss: float) -> Resting | None:
         """The level that a loss is at: that of random directions only if it has never left it."""
-        moved = self.high - self.low
+        moved = self.span[1] - self.span[0]
         for level in self.levels:
             size, chance = abs(level.value), level.state == "random"
             near = self.tolerance * (2 * size if chance else min(size, 1.0))
