@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -186,6 +187,12 @@ class Guard:
     ) -> list[GuardEvent]:
         """Look at a step's batch; act if it is time to. Returns what happened, usually nothing."""
         self.record(embeddings, labels)
+        return self.look(embeddings, labels, loss, step)
+
+    def look(
+        self, embeddings: ArrayLike, labels: ArrayLike | None, loss: Any, step: int | None
+    ) -> list[GuardEvent]:
+        """`after_step` of a batch that is recorded already."""
         health = self.monitor.update(embeddings, labels, loss, step)
         before = len(self.events)
         if health.diameter < _SNAPSHOT_GROWTH * self._diverged_at:  # not of NaN
@@ -485,27 +492,33 @@ class Guard:
 
 
 class _LowerRates:
-    """Multiplies an optimizer's rates by `factor` while it steps, and puts them back."""
+    """Multiplies an optimizer's rates by `factor` while it steps, and puts them back.
+
+    Of several for one optimizer the first to lower a rate keeps it for all.
+    """
+
+    _kept: ClassVar[WeakKeyDictionary[torch.optim.Optimizer, list[Any]]] = WeakKeyDictionary()
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer, self.factor = optimizer, 1.0
-        self.kept: list[Any] = []
+        self.optimizer, self.factor, self.is_lower = optimizer, 1.0, False
         self.handles = [
             optimizer.register_step_pre_hook(Listener(self.lower)),
             optimizer.register_step_post_hook(Listener(self.put_back)),
         ]
 
     def lower(self, *_: object) -> None:
-        self.put_back()  # a step that raised has not
+        if self.is_lower:
+            self.put_back()  # a step that raised has not
         if self.factor != 1.0:
-            self.kept = [group["lr"] for group in self.optimizer.param_groups]
-            for group in self.optimizer.param_groups:
+            self.is_lower, groups = True, self.optimizer.param_groups
+            self._kept.setdefault(self.optimizer, [group["lr"] for group in groups])
+            for group in groups:
                 group["lr"] = group["lr"] * self.factor
 
     def put_back(self, *_: object) -> None:
-        for group, rate in zip(self.optimizer.param_groups, self.kept, strict=False):
+        self.is_lower, kept = False, self._kept.pop(self.optimizer, [])
+        for group, rate in zip(self.optimizer.param_groups, kept, strict=False):
             group["lr"] = rate
-        self.kept = []
 
 
 def _check_parts(model: object, loss_fn: object) -> None:

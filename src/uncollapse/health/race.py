@@ -363,14 +363,10 @@ class LoopTrial(Trial):
         if output.ndim != 2 or output.shape != embeddings.shape:
             return
         kind = output.device.type
-        kept = (
-            *tree_map(_copied, (args, kwargs, labels, self.sample_ids)),
-            output,
-            embeddings.detach(),
-        )
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        kept = tree_map(_copied, (args, kwargs, labels, self.sample_ids, output, embeddings))
         size = sum(tensor.nbytes for tensor in _tensors(kept))
-        self.batches.append(RecordedBatch(*kept, precision, size))
+        self.batches.append(RecordedBatch._make((*kept, precision, size)))
         while len(self.batches) > 1 and sum(batch.size for batch in self.batches) > MOST_BYTES:
             self.batches.popleft()
 

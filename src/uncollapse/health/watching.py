@@ -179,6 +179,7 @@ class Watch:
     ) -> None:
         """Look at a batch by hand, where no hook can see it; errors end the watching."""
         self.step = self.step + 1 if step is None else step
+        self._safely(self.guard.record, embeddings, labels)
         self._safely(self._look, embeddings, labels, loss)
 
     def state_dict(self) -> dict[str, Any]:
@@ -232,8 +233,6 @@ class Watch:
             if not len(call.rows):
                 return
             self._pairs += len(call.rows)
-            if not (self._stepping and self._calls):
-                self.guard.record(call.sources[0], call.labels)
             slope = _Slope(call.sources if due else [], output)
             seen = [_Seen(call.rows, call.labels, loss_in(output), slope)]
         else:
@@ -242,8 +241,11 @@ class Watch:
             seen = [_together(list(self._rows))] if self._rows else []
             seen = [each._replace(labels=labels, loss=loss_in(output)) for each in seen]
             self._rows.clear()
-        if self._stepping:  # a closure is called again and again: its last call counts
+        again = self._stepping and len(self._calls) > 0
+        if again:  # a closure is called again and again: its last call counts
             self._calls.clear()
+        elif seen:
+            self.guard.record(seen[0].rows, seen[0].labels)
         self._calls.extend(seen)
 
     def _see_step_begin(self, *_: object) -> None:
@@ -269,7 +271,7 @@ class Watch:
         if isinstance(rows, Tensor):
             rows, labels, loss, slope = self.guard.monitor.on_host(rows, labels, loss, slope)
         self.guard.measured_drift = None if slope is None else _radial_drift(rows, slope)
-        events = self.guard.after_step(rows, labels, loss, self.step)
+        events = self.guard.look(rows, labels, loss, self.step)
         health = self.guard.monitor.health
         soon = self.guard.monitor.undecided or any(event.kind == "rescue" for event in events)
         self._next = self.step + (1 if soon else min(self.every, max(1, self.step // 10)))
