@@ -24,7 +24,7 @@ from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, re
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.loggers import Logger, log_health
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.race import Listener
+from uncollapse.health.race import Listener, processes
 from uncollapse.health.verdict import VERDICTS, Health
 
 __all__ = ["Watch", "watch"]
@@ -103,8 +103,8 @@ class Watch:
             allowed = "the loss module that the loop calls (a function: as the forward of a module)"
             raise InputError("criterion", type(criterion).__name__, f"{allowed}, or a layer")
         monitor = monitor or CollapseMonitor(criterion, miner=miner)
-        if action != "warn" and _processes() > 1:
-            _log.warning("with %d processes the watch only warns: each sees its own", _processes())
+        if action != "warn" and processes() > 1:
+            _log.warning("with %d processes the watch only warns: each sees its own", processes())
             action = "warn"
         self.guard = Guard(
             model, optimizer, criterion, monitor, action=action, steps=steps, **guarded
@@ -118,6 +118,7 @@ class Watch:
         self._next = 1  # the step that is looked at next
         self._pairs = 0  # columns of texts so far: each pair is a class of its own
         self._stepping = False
+        self._unstepped = 0  # calls of the criterion since the last step
         self._calls: deque[_Seen] = deque(maxlen=_CALLS)
         self._rows: deque[_Seen] = deque(maxlen=_CALLS)  # of the layer, since the criterion's call
         self._handles = self._attach(criterion, watched)
@@ -179,7 +180,6 @@ class Watch:
     ) -> None:
         """Look at a batch by hand, where no hook can see it; errors end the watching."""
         self.step = self.step + 1 if step is None else step
-        self._safely(self.guard.record, embeddings, labels)
         self._safely(self._look, embeddings, labels, loss)
 
     def state_dict(self) -> dict[str, Any]:
@@ -228,6 +228,10 @@ class Watch:
         due = self._next <= self.step + 1
         if not (due or self.guard.action == "rescue") or not _has_graph(output):
             return
+        self._unstepped += 1
+        if self._unstepped > _BLIND * _CALLS:
+            given = f"no step in {self._unstepped} calls of the criterion"
+            raise InputError("optimizer", given, "the optimizer whose step() the loop calls")
         if self.layer is None:
             call = read_call(module, args, kwargs, output, self._pairs)
             if not len(call.rows):
@@ -244,15 +248,15 @@ class Watch:
         again = self._stepping and len(self._calls) > 0
         if again:  # a closure is called again and again: its last call counts
             self._calls.clear()
-        elif seen:
-            self.guard.record(seen[0].rows, seen[0].labels)
+        for each in seen:  # without labels a call is not kept: its batch is already
+            self.guard.record(each.rows, None if again else each.labels)
         self._calls.extend(seen)
 
     def _see_step_begin(self, *_: object) -> None:
         self._stepping = True
 
     def _see_step(self, *_: object) -> None:
-        self._stepping = False
+        self._stepping, self._unstepped = False, 0
         self.step += 1
         calls = list(self._calls or self._rows)
         # What was not trained on is none of the step's: a validation that kept its graph, say.
@@ -271,7 +275,7 @@ class Watch:
         if isinstance(rows, Tensor):
             rows, labels, loss, slope = self.guard.monitor.on_host(rows, labels, loss, slope)
         self.guard.measured_drift = None if slope is None else _radial_drift(rows, slope)
-        events = self.guard.look(rows, labels, loss, self.step)
+        events = self.guard.after_step(rows, labels, loss, self.step)
         health = self.guard.monitor.health
         soon = self.guard.monitor.undecided or any(event.kind == "rescue" for event in events)
         self._next = self.step + (1 if soon else min(self.every, max(1, self.step // 10)))
@@ -312,16 +316,13 @@ class _Slope:
     def __init__(self, sources: Sequence[Tensor], output: Any = None) -> None:
         self.count = len(sources)
         self.caught: dict[int, Tensor] = {}
-        self.handles: dict[int, RemovableHandle] = {}
         weighed = [output] if isinstance(output, Tensor) and output.ndim == 0 else []
         for n, tensor in enumerate([*sources, *weighed]):
-            if tensor.requires_grad:
-                catch: Any = partial(self._catch, n)
-                self.handles[n] = tensor.register_hook(catch)  # type: ignore[no-untyped-call]
+            if not tensor.is_leaf:  # a parameter would keep the hook
+                tensor.register_hook(partial(self._catch, n))  # type: ignore[no-untyped-call]
 
     def _catch(self, n: int, gradient: Tensor) -> None:
         self.caught[n] = gradient.detach()
-        self.handles[n].remove()  # a parameter, or a graph that is kept, would collect them
 
     def rows(self) -> Tensor | None:
         """The gradient at the rows; None where it has not come by."""
@@ -361,9 +362,7 @@ def _together(calls: list[_Seen]) -> _Seen:
 def _radial_drift(rows: Tensor, slope: Tensor) -> float | None:
     """Drift by a gradient that is known (`drifts.drift`); None where it has no value."""
     wide = rows.double()
-    if not bool(torch.isfinite(wide).all()):
-        return None
-    mean = float(pairwise_distances(wide).sum()) / max(len(wide) * (len(wide) - 1), 1)
+    mean = float(pairwise_distances(wide.nan_to_num()).sum()) / max(len(wide) * (len(wide) - 1), 1)
     value = float(((wide - wide.mean(0)) * slope.double()).sum()) / mean if mean > 0 else math.nan
     return value if math.isfinite(value) else None
 
@@ -388,11 +387,6 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
         allowed = "the name of a part of the model, as model.named_modules() has it"
         raise InputError("layer", name, allowed, shown=f"{name!r}{did_you_mean(str(name), plain)}")
     return plain[name]
-
-
-def _processes() -> int:
-    known = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return torch.distributed.get_world_size() if known else 1
 
 
 def _curve(values: Sequence[float]) -> str:
