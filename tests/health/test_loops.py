@@ -8,6 +8,7 @@ from support.loops import (
     HEALTHY,
     LABELS,
     LOOPS,
+    ODD,
     assert_equal_bit_for_bit,
     compiled_step,
     fit,
@@ -26,6 +27,16 @@ def test_a_loop_runs_to_its_end(loop, action):
     *_, watch, _ = run(loop, 60, action=action)
     assert watch.error is None
     assert watch.health is not None
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("action", ["warn", "rescue"])
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_loop_runs_to_its_end(name, action):
+    *_, watch, _ = run(ODD[name], 30, action=action)
+    assert watch.error is None
+    assert watch.health is not None
+    assert watch.step >= 15
 
 
 @pytest.mark.slow

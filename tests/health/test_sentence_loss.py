@@ -102,6 +102,14 @@ def most_rows_of_a_class(monitor):
     return int(max(torch.bincount(torch.as_tensor(labels))))
 
 
+def test_another_package_s_loss_is_rescued_or_left_alone(tmp_path):
+    pml = pytest.importorskip("pytorch_metric_learning.losses")
+    model, loss = network_with(pml.TripletMarginLoss(), action="rescue")
+    trainer = fitted(tmp_path, model, loss, texts(), max_steps=40)
+    assert trainer.state.global_step == 40
+    assert watched(loss)[1].n == 24
+
+
 @pytest.mark.parametrize("columns", [1, 2, 3, 4])
 def test_labels_pairs_and_triplets_are_trained_and_watched(tmp_path, columns):
     model, loss = network_with(TripletLoss(margin=0.5, miner=Miner("hard", "hard")))

@@ -1,7 +1,10 @@
 """The watch: what it finds in calls, what it says where it cannot, and that faults end it alone."""
 
 import copy
+import io
 import logging
+import pickle
+import warnings
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import lr_scheduler
 from torch.utils._pytree import tree_leaves
 
 import uncollapse as uc
@@ -18,18 +22,27 @@ from support.loops import (
     DIM,
     IN,
     LABELS,
+    ROWS,
     NegativeCosine,
     SupCon,
+    a_boundary_per_sample,
     adam,
     assert_equal_bit_for_bit,
     fit,
     layer_of_noise,
+    lbfgs,
     network,
     noise,
     plain,
+    reused_buffers,
+    run,
+    samples,
     seed_all,
+    the_same_rows_at_every_step,
     traces,
     triplet,
+    two_batches_in_turn,
+    unfrozen_later,
 )
 from uncollapse.health import CollapseMonitor, Guard, guard, monitor, race, watching
 from uncollapse.health.batches import layer_rows, read_call
@@ -312,6 +325,9 @@ CALLS = {  # criterion, arguments, keywords, rows, labels
     "a pair whose other half is detached": (
         *(nn.CosineEmbeddingLoss, (Z, (2 * Z,), 2 * (Y % 2) - 1), {}, [Z], None),
     ),
+    "a queue that learns": (
+        *(lambda: Called(total), (Z, torch.ones(30, 4), Y), {}, [Z, torch.ones(30, 4)], None),
+    ),
     "a queue that is detached": (lambda: Called(total), (Z, (torch.ones(30, 4),)), {}, [Z], None),
 }
 
@@ -481,3 +497,342 @@ def test_a_classifier_trains_on_where_its_scores_are_taken_for_embeddings(action
         fit(criterion(model(noise(step)), LABELS % DIM), optimizer)
     assert "InputError: criterion: " in watch.error
     assert int(optimizer.state[model[0].weight]["step"]) == 5
+
+
+# Bugs that were known, each by its loop. A rescue comes in all of them.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "loop",
+    [the_same_rows_at_every_step, two_batches_in_turn, lbfgs, unfrozen_later],
+    ids=lambda loop: loop.__name__,
+)
+def test_a_rescue_comes_through(loop):
+    *_, watch, _ = run(loop, 60, action="rescue")
+    assert watch.error is None
+    assert "rescue" in [event.kind for event in watch.events]
+
+
+@pytest.mark.slow
+def test_a_race_trains_and_judges_on_copies_of_buffers_that_are_refilled():
+    model, criterion, *_, watch, _ = run(plain, 60, action="rescue")
+    other, same, *_, watch_of_other, _ = run(reused_buffers, 60, action="rescue")
+    assert watch.events[0].race is not None
+    assert watch_of_other.events == watch.events
+    assert strategy_of(same) == strategy_of(criterion)
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def losses_of_others():
+    pml = pytest.importorskip("pytorch_metric_learning.losses")
+    return {
+        "PML": pml.TripletMarginLoss(),
+        "cross entropy": nn.CrossEntropyLoss(),
+        "function": lambda z, labels: functional.cross_entropy(z, labels.long()),
+    }
+
+
+@pytest.mark.parametrize("name", ["PML", "cross entropy", "function"])
+def test_a_guard_lets_a_healthy_run_with_another_package_s_loss_train(name):
+    seed_all()
+    model, criterion = network(), losses_of_others()[name]
+    optimizer = adam(model, lr=1e-3)
+    guard = Guard(model, optimizer, criterion)
+    for step in range(40):
+        z = model(samples(step))
+        loss = criterion(z, LABELS % DIM)
+        fit(loss, optimizer)
+        guard.after_step(z, (LABELS % DIM).numpy(), loss)
+    assert [event for event in guard.events if event.kind == "rescue"] == []
+    assert guard.monitor.health.step == 39
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_rescue_comes_through_with_a_boundary_per_sample(by_hand):
+    seed_all()
+    model, criterion, optimizer, _ = next(a_boundary_per_sample(1))
+    if by_hand:
+        watching = guard = Guard(model, optimizer, criterion)
+    else:
+        watching = uc.watch(model, criterion, optimizer, action="rescue")
+        guard = watching.guard
+    for step in range(20):
+        z = model(noise(step))
+        loss = criterion(z, LABELS, sample_ids=torch.arange(ROWS))
+        fit(loss, optimizer)
+        if by_hand:
+            guard.after_step(z, LABELS, loss)
+    for _ in range(3):
+        watching.after_step(1e-4 * z, LABELS, loss)
+    assert [event.kind for event in watching.events] == ["rescue"]
+    recorded = guard._trial.batches[-1]
+    assert torch.equal(recorded.sample_ids, torch.arange(ROWS))
+    guard._trial.train(recorded)
+    assert by_hand or watching.error is None
+
+
+@pytest.mark.parametrize("make", [lr_scheduler.OneCycleLR, lr_scheduler.StepLR])
+def test_a_schedule_made_after_the_guard_goes_on_after_a_rollback(make):
+    seed_all()
+    model, criterion = network(), triplet()
+    optimizer, lone = adam(model), adam(network())
+    watch = uc.watch(model, criterion, optimizer, action="rescue")
+    options = (
+        {"max_lr": 0.1, "total_steps": 31} if make is lr_scheduler.OneCycleLR else {"step_size": 3}
+    )
+    schedules = [make(each, **options) for each in (optimizer, lone)]
+    for step in range(30):
+        fit(criterion(model(noise(step)), LABELS), optimizer)
+        if step == 5:
+            watch.after_step(torch.full((4, 2), torch.nan))
+            assert watch.guard.lr_factor == pytest.approx(0.1)
+        lone.step()
+        for schedule in schedules:
+            schedule.step()
+        assert optimizer.param_groups[0]["lr"] == lone.param_groups[0]["lr"]
+    assert watch.error is None
+
+
+@pytest.mark.parametrize("wrong", [{"thresholds": {"shrink_ratio": 0.1}}, {"on_change": 5}])
+def test_a_monitor_refuses_at_once_what_would_be_fatal_later(wrong):
+    with refused(next(iter(wrong))):
+        CollapseMonitor(**wrong)
+
+
+# Several watches, parts that are another's, and what is left after the end.
+
+
+def test_a_rate_lowered_by_two_watches_is_put_back_after_each_step():
+    seed_all()
+    model, criterion = network(), triplet()
+    optimizer = adam(model)
+    first, second = (uc.watch(model, criterion, optimizer, action="rescue") for _ in "ab")
+    rates = []
+    optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+    for watch in (first, second):
+        watch.after_step(torch.full((4, 2), torch.nan))
+    for step in range(3):
+        fit(criterion(model(noise(step)), LABELS), optimizer)
+        assert optimizer.param_groups[0]["lr"] == 1e-2
+    assert rates == pytest.approx([1e-4] * 3)
+
+
+@pytest.mark.slow
+def test_two_watches_on_one_loop_see_the_same():
+    def loop(steps):
+        running = plain(steps)
+        parts = next(running)
+        also.append(uc.watch(*parts[:3]))
+        yield parts
+        yield from running
+
+    also = []
+    *_, watch, trace = run(loop, 60)
+    assert trace == list(range(60))
+    assert also[0].history == watch.history
+    assert also[0].error is None
+
+
+@pytest.mark.slow
+def test_a_race_leaves_no_trace_in_what_it_does_not_train():
+    """A parameter without an optimizer, a buffer that no checkpoint has, and the gradients."""
+
+    def loop(steps):
+        running = plain(steps)
+        model, *rest = next(running)
+        model.loose = nn.Parameter(torch.zeros(1))
+        model.register_buffer("calls", torch.zeros(()), persistent=False)
+        model.register_forward_hook(lambda m, args, z: (m.calls.add_(1), z + m.loose)[1])
+        yield model, *rest
+        for step in running:
+            yield step, float(model.loose.grad), int(model.calls)
+
+    *_, watch, trace = run(loop, 30, action="rescue")
+    *_, lone = run(loop, 30, watched=False)
+    assert watch.events[0].race is not None
+    at = watch.events[0].step
+    assert trace[: at - 1] == lone[: at - 1]
+    assert trace[at - 1][:2] == lone[at - 1][:2]
+    assert trace[at - 1][2] == max(score.steps for score in watch.events[0].race.scores)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("until", [4, 9, 25])
+def test_a_resumed_watch_goes_on_as_the_one_that_was_not_interrupted(until):
+    def through_a_file(state):
+        file = io.BytesIO()
+        torch.save(state, file)
+        file.seek(0)
+        return torch.load(file, weights_only=True)
+
+    model, _, _, whole, _ = run(plain, 60, action="rescue")
+    assert whole.events[0].race is not None
+    first, _, first_optimizer, watch, _ = run(plain, until, action="rescue")
+    parts = (first, first_optimizer, watch)
+    states = through_a_file([part.state_dict() for part in parts])
+    seed_all(1)
+    resumed, again = network(), triplet()
+    resumed_optimizer = adam(resumed)
+    watch = uc.watch(resumed, again, resumed_optimizer, action="rescue")
+    for part, state in zip((resumed, resumed_optimizer, watch), states, strict=True):
+        part.load_state_dict(state)
+    for step in range(until, 60):
+        fit(again(resumed(noise(step)), LABELS), resumed_optimizer)
+    assert watch.error is None
+    assert watch.events == whole.events
+    assert watch.history == whole.history
+    for a, b in zip(model.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_copies_and_pickles_of_watched_parts_are_not_watched():
+    model, criterion = network(), triplet()
+    optimizer = adam(model)
+    watch = uc.watch(model, criterion, optimizer, action="rescue", layer="2")
+    twins = [copy.deepcopy(part) for part in (model, criterion)]
+    twins += [pickle.loads(pickle.dumps(part)) for part in (model, criterion)]
+    for twin, loss in (twins[:2], twins[2:]):
+        fit(loss(twin(noise(0)), LABELS), adam(twin))
+    assert watch.health is None
+    fit(criterion(model(noise(0)), LABELS), optimizer)
+    assert watch.health.n == ROWS
+    watch.close()
+
+
+def test_hooks_do_not_pile_up_on_embeddings_that_are_parameters():
+    model, criterion = nn.Embedding(ROWS, DIM), triplet()
+    optimizer = adam(model)
+    uc.watch(model, criterion, optimizer)
+    for _ in range(5):
+        fit(criterion(model.weight, LABELS), optimizer)
+    assert not model.weight._backward_hooks
+
+
+@pytest.mark.parametrize("no_grad", [True, False])
+def test_a_validation_between_the_steps_is_not_judged(no_grad):
+    model, criterion, seeing = network(), triplet(), Seeing()
+    optimizer = adam(model)
+    uc.watch(model, criterion, optimizer, monitor=seeing)
+    for step in range(6):
+        with torch.set_grad_enabled(not no_grad):
+            criterion(model(noise(100, 16)), torch.arange(16) % 4)
+        loss = criterion(model(noise(step)), LABELS)
+        value = loss.item()
+        fit(loss, optimizer)
+        assert len(seeing.seen[0]) == ROWS
+        assert float(seeing.seen[2]) == value
+
+
+def test_a_loss_that_is_scaled_in_place_is_read_before():
+    model, criterion, seeing = network(), triplet(), Seeing()
+    optimizer = adam(model)
+    uc.watch(model, criterion, optimizer, monitor=seeing)
+    loss = criterion(model(noise(0)), LABELS)
+    value = loss.item()
+    loss /= 4
+    fit(loss, optimizer)
+    assert float(seeing.seen[2]) == value
+
+
+def test_each_batch_of_a_closure_is_kept_once_for_races():
+    seed_all()
+    running = lbfgs(6)
+    model, criterion, optimizer, _ = next(running)
+    watch = uc.watch(model, criterion, optimizer, action="rescue")
+    list(running)
+    assert len(watch.guard._trial.batches) == 6
+
+
+def test_a_divergence_whose_rollback_fails_is_undone(monkeypatch):
+    watch, running, _, states = broken_run(
+        monkeypatch, race.Trial, "restore", 1, RuntimeError("out of luck"), action="rescue"
+    )
+    next(running)
+    watch.after_step(torch.full((4, 2), torch.nan))
+    before, after = states
+    assert_equal_bit_for_bit(after, before)
+    assert "out of luck" in watch.error
+    assert watch.guard.lr_factor == 1.0
+
+
+def test_what_the_criterion_remembers_is_rolled_back_with_the_network():
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("centre", torch.zeros(DIM))
+
+        def forward(self, z, labels):
+            self.centre = 0.9 * self.centre + 0.1 * z.detach().mean(0)
+            return (z - self.centre).square().mean()
+
+    model, criterion = network(), Centred()
+    optimizer = adam(model)
+    watch = uc.watch(model, criterion, optimizer, action="rescue")
+    x = noise(0)
+    x[0] = torch.nan
+    fit(criterion(model(x), LABELS), optimizer)
+    assert [event.kind for event in watch.events] == ["rescue"]
+    assert torch.equal(criterion.centre, torch.zeros(DIM))
+    assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
+
+
+def test_a_run_that_nothing_helps_is_let_go_on():
+    """From a last layer of zeros: to roll back again and again would hold it there."""
+    from pytorch_metric_learning.losses import TripletMarginLoss
+
+    seed_all()
+    model, criterion = network(), TripletMarginLoss()
+    nn.init.zeros_(model[2].weight)
+    nn.init.zeros_(model[2].bias)
+    optimizer = adam(model)
+    watch = uc.watch(model, criterion, optimizer, action="rescue")
+    for step in range(40):
+        fit(criterion(model(noise(step)), LABELS), optimizer)
+    assert watch.error is None
+    assert [event.kind for event in watch.events][-1] == "warning"
+    assert len(watch.events) <= 3
+    assert int(optimizer.state[model[0].weight]["step"]) >= 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0.0, torch.nan], ids=["collapse", "divergence"])
+def test_a_loop_that_does_not_stop_is_asked_once(lost):
+    model, criterion = network(), triplet()
+    watch = uc.watch(model, criterion, adam(model), action="stop")
+    watch.after_step(noise(0), LABELS)
+    for _ in range(9):
+        watch.after_step(lost * noise(0), LABELS)
+    assert [event.kind for event in watch.events].count("stop") == 1
+    assert watch.stopped
+
+
+def test_an_optimizer_that_never_steps_is_named():
+    model, criterion = network(), nn.TripletMarginLoss()
+    watch, other = uc.watch(model, criterion, adam(model)), adam(model)
+    rows = noise(0, 6)
+    for _ in range(330):
+        fit(criterion(*model(rows).chunk(3)), other)
+    assert "InputError: optimizer: " in watch.error
+
+
+def test_batches_without_triplets_in_a_rescue_are_not_warned_of():
+    """Warnings are errors here: the alternatives of a collapsed start find no triplets."""
+    seed_all()
+    model, criterion = network(), triplet()
+    nn.init.zeros_(model[2].weight)
+    nn.init.zeros_(model[2].bias)
+    optimizer = adam(model)
+    watch = uc.watch(model, criterion, optimizer, action="rescue")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for step in range(30):
+            z = model(noise(step))
+            loss = criterion(z, LABELS)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                fit(loss, optimizer)
+    assert watch.error is None
+    assert watch.events

@@ -837,6 +837,224 @@ HEALTHY = [
 ]
 
 
+# Odd loops, in one line each: what a step does, and what it trains.
+
+
+def _step(model, criterion, optimizer, step):
+    fit(criterion(model(noise(step)), LABELS), optimizer)
+
+
+def odd(body=_step, model=network, criterion=triplet, optimizer=adam, **options):
+    def loop(steps):
+        net, loss = model(), criterion()
+        steps_with = optimizer(net)
+        yield net, loss, steps_with, options
+        for step in range(steps):
+            body(net, loss, steps_with, step)
+
+    return loop
+
+
+class Lambda(nn.Module):
+    """A function as a module, with a network inside where it needs one."""
+
+    def __init__(self, function, *parts):
+        super().__init__()
+        self.function, self.parts = function, nn.ModuleList(parts)
+
+    def forward(self, *args, **kwargs):
+        return self.function(*self.parts, *args, **kwargs)
+
+
+def spread_out(z, labels):
+    return (z - z.mean(0)).square().mean(1)
+
+
+def zero_head():
+    model = network()
+    for parameter in model[2].parameters():
+        nn.init.zeros_(parameter)
+    return model
+
+
+def on_labels(change):
+    return lambda m, c, o, s: fit(c(m(noise(s)), change(s)), o)
+
+
+def on_rows(change):
+    return lambda m, c, o, s: fit(c(change(m(noise(s)), s), LABELS), o)
+
+
+def gradients_by_hand(model, criterion, optimizer, step):
+    learned = list(model.parameters())
+    gradients = torch.autograd.grad(criterion(model(noise(step)), LABELS), learned)
+    for parameter, gradient in zip(learned, gradients, strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+
+
+def gradient_penalty(model, criterion, optimizer, step):
+    x = noise(step).requires_grad_()
+    loss = criterion(model(x), LABELS)
+    (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+    fit(loss + slope.square().sum(), optimizer)
+
+
+def with_closure(model, criterion, optimizer, step):
+    def closure():
+        optimizer.zero_grad()
+        loss = criterion(model(noise(step)), LABELS)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+def zeroed_in_place(model, criterion, optimizer, step):
+    optimizer.zero_grad(set_to_none=False)
+    criterion(model(noise(step)), LABELS).backward()
+    optimizer.step()
+
+
+def all_in_autocast(model, criterion, optimizer, step):
+    with torch.autocast("cpu", torch.bfloat16):
+        _step(model, criterion, optimizer, step)
+
+
+def then_inference(model, criterion, optimizer, step):
+    _step(model, criterion, optimizer, step)
+    with torch.inference_mode():
+        criterion(model(noise(step)), LABELS)
+
+
+def replaced_head(model, criterion, optimizer, step):
+    if step == 7:
+        model[2] = nn.Linear(16, 4)
+        optimizer.add_param_group({"params": list(model[2].parameters())})
+    _step(model, criterion, optimizer, step)
+
+
+def toggled_gradients(model, criterion, optimizer, step):
+    model[0].requires_grad_(step % 2 == 0)
+    _step(model, criterion, optimizer, step)
+
+
+def every_other_optimizer(model, criterion, optimizer, step):
+    _step(model, criterion, optimizer[step % 2], step)
+
+
+def pml_loss(name):
+    def make():
+        from pytorch_metric_learning import losses
+
+        return getattr(losses, name)()
+
+    return make
+
+
+def optimizer_named(name, **options):
+    return lambda model: getattr(torch.optim, name)(model.parameters(), **options)
+
+
+def packed(gru, x, lengths):
+    pack = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    return gru(pack)[1][0]
+
+
+KINDS = [LABELS, [f"class {label}" for label in LABELS.tolist()], LABELS.numpy()]
+ODD = {
+    "float64": odd(
+        lambda m, c, o, s: fit(c(m(noise(s).double()), LABELS), o), lambda: network().double()
+    ),
+    "bfloat16 network": odd(
+        lambda m, c, o, s: fit(c(m(noise(s).bfloat16()), LABELS), o), lambda: network().bfloat16()
+    ),
+    "sparse gradients": odd(
+        lambda m, c, o, s: fit(c(m(torch.arange(s, s + ROWS)), LABELS), o),
+        lambda: nn.Embedding(200, DIM, sparse=True),
+        optimizer=lambda m: torch.optim.SparseAdam(list(m.parameters())),
+    ),
+    "parametrised weights": odd(
+        model=lambda: nn.Sequential(
+            nn.utils.parametrizations.spectral_norm(nn.Linear(IN, 16)),
+            nn.utils.parametrizations.weight_norm(nn.Linear(16, DIM)),
+        )
+    ),
+    "images": odd(
+        lambda m, c, o, s: fit(
+            c(m(noise(s).reshape(-1, 1, 2, 4).to(memory_format=torch.channels_last)), LABELS), o
+        ),
+        lambda: nn.Sequential(
+            *(nn.Conv2d(1, 4, 2), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten()),
+            nn.Linear(12, DIM),
+        ),
+    ),
+    "packed sequences": odd(
+        lambda m, c, o, s: fit(
+            c(m(noise(s).reshape(-1, 2, 4), lengths=torch.full((ROWS,), 2)), LABELS), o
+        ),
+        lambda: Lambda(packed, nn.GRU(4, DIM, batch_first=True)),
+    ),
+    "texts as inputs": odd(
+        lambda m, c, o, s: fit(c(m(["a"] * ROWS, s), LABELS), o),
+        lambda: Lambda(lambda net, texts, step: net(noise(step)), network()),
+    ),
+    "a dictionary as input": odd(
+        lambda m, c, o, s: fit(c(m({"x": noise(s), "names": ["a"] * ROWS}), LABELS), o),
+        lambda: Lambda(lambda net, given: net(given["x"]), network()),
+    ),
+    "labels of many kinds": odd(on_labels(lambda s: KINDS[s % 3])),
+    "negative labels": odd(on_labels(lambda s: LABELS - 5)),
+    "labels of one byte": odd(on_labels(lambda s: LABELS.to(torch.uint8))),
+    "large labels": odd(on_labels(lambda s: LABELS * 10**15)),
+    "boolean labels": odd(on_labels(lambda s: LABELS > 3), criterion=pml_loss("ContrastiveLoss")),
+    "multi-hot labels": odd(
+        on_labels(lambda s: functional.one_hot(LABELS, 8).float()),
+        criterion=lambda: Lambda(lambda z, y: z.square().mean() + y.mean()),
+    ),
+    "labels now and then": odd(
+        on_labels(lambda s: LABELS if s % 2 else None),
+        criterion=lambda: Lambda(lambda z, y: spread_out(z, y).mean()),
+    ),
+    "one dimension": odd(on_rows(lambda z, s: z[:, :1])),
+    "rows of 1e20": odd(on_rows(lambda z, s: 1e20 * z), criterion=pml_loss("NTXentLoss")),
+    "rows of 1e-30": odd(on_rows(lambda z, s: 1e-30 * z)),
+    "infinity now and then": odd(
+        on_rows(lambda z, s: z * (torch.inf if s % 7 == 3 else 1.0)),
+        criterion=pml_loss("NTXentLoss"),
+    ),
+    "a last layer of zeros": odd(model=zero_head, criterion=pml_loss("TripletMarginLoss")),
+    "a loss per row": odd(
+        lambda m, c, o, s: fit(c(m(noise(s)), LABELS).mean(), o),
+        criterion=lambda: Lambda(spread_out),
+    ),
+    "a loss in a tuple": odd(
+        lambda m, c, o, s: fit(c(m(noise(s)), LABELS)[0], o),
+        criterion=lambda: Lambda(lambda z, y: (spread_out(z, y).mean(), {"accuracy": 0.5})),
+    ),
+    "a loss in a dictionary": odd(
+        lambda m, c, o, s: fit(c(m(noise(s)), LABELS)["loss"], o),
+        criterion=lambda: Lambda(lambda z, y: {"loss": spread_out(z, y).mean(), "z": z}),
+    ),
+    "gradients by hand": odd(gradients_by_hand),
+    "a gradient penalty": odd(gradient_penalty, criterion=pml_loss("NTXentLoss")),
+    "a closure": odd(with_closure),
+    "gradients zeroed in place": odd(zeroed_in_place),
+    "all in autocast": odd(all_in_autocast),
+    "inference in between": odd(then_inference),
+    "a head that is replaced": odd(replaced_head, snapshot_every=2),
+    "gradients that are toggled": odd(toggled_gradients),
+    "two optimizers in turn": odd(every_other_optimizer, optimizer=lambda m: [adam(m), adam(m)]),
+    "fused Adam": odd(optimizer=optimizer_named("Adam", lr=1e-2, fused=True)),
+    "AMSGrad": odd(optimizer=optimizer_named("Adam", lr=1e-2, amsgrad=True)),
+    "Adagrad": odd(optimizer=optimizer_named("Adagrad", lr=0.1)),
+    "RMSprop": odd(optimizer=optimizer_named("RMSprop", lr=1e-2, momentum=0.9, centered=True)),
+    "Rprop": odd(optimizer=optimizer_named("Rprop", lr=1e-2)),
+    "ASGD": odd(optimizer=optimizer_named("ASGD", lr=1e-2)),
+    "NAdam": odd(optimizer=optimizer_named("NAdam", lr=1e-2)),
+}
+
+
 def run(loop, steps, *, watched=True, seed=0, **options):
     """A finished loop: its parts, its watch, and what it yielded."""
     seed_all(seed)

@@ -48,11 +48,10 @@ def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: 
     >>> call.rows.shape, call.labels is None
     (torch.Size([12, 2]), True)
     """
-    leaves = list(_leaves((args, kwargs, output if isinstance(output, Mapping) else None)))
+    given = (args, kwargs, output if isinstance(output, Mapping) else None)
+    # References are compared with, not judged.
+    leaves = [(name, x) for name, x in _leaves(given) if not name.startswith("ref")]
     wide = [(name, x) for name, x in leaves if _is_float(x) and x.ndim in (2, 3)]
-    wide = [
-        (name, x) for name, x in wide if not name.startswith("ref")
-    ]  # compared with, not judged
     named = [name for name in _EMBEDDINGS if any(name == key for key, _ in wide)]
     sources = [x for key, x in wide if named and key == named[0]]
     if not sources:
@@ -63,13 +62,13 @@ def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: 
     scores = isinstance(criterion, _OF_SCORES) and "scores of classes, not embeddings: "
     if len(widths) != 1 or scores:
         shown = ", ".join(f"{x.dtype} {list(x.shape)}".removeprefix("torch.") for _, x in wide)
-        given = f"{scores or ''}{shown or 'no float tensors of two dimensions'}"
-        raise InputError("criterion", f"a call of {type(criterion).__name__} with {given}", _ADVICE)
+        seen = f"{scores or ''}{shown or 'no float tensors of two dimensions'}"
+        raise InputError("criterion", f"a call of {type(criterion).__name__} with {seen}", _ADVICE)
     if named[:1] == ["sentence_embedding"] and len(sources) > 1:
         return Call(*join_columns(*map(Tensor.detach, sources[:2]), first=pairs), sources[:2])
     # Beside another half that is detached, whole numbers may say which pairs belong together.
-    pairs_up = not named and sum(x.shape == sources[0].shape for _, x in wide) > 1
-    alone = len(sources) == 1 and not pairs_up
+    halves = sources if named else [x for _, x in wide if x.shape == sources[0].shape]
+    alone = len(sources) == len(halves) == 1
     labels: Any = read_labels(args, kwargs, len(sources[0])) if alone else None
     if labels is not None and sources[0].ndim == 3:
         views = sources[0].shape[1]

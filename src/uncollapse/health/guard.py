@@ -6,11 +6,13 @@ A run that diverged continues at a lower learning rate.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -192,7 +194,7 @@ class Guard:
         return self.events[before:]
 
     def record(self, embeddings: ArrayLike, labels: ArrayLike | None) -> None:
-        """Keep a step's batch for races; `after_step` does so too."""
+        """Keep a step's batch for races, if it has labels; `after_step` does so too."""
         if isinstance(self._trial, LoopTrial):
             self._trial.add(embeddings, labels)
 
@@ -207,10 +209,8 @@ class Guard:
 
     def close(self) -> None:
         """Let go of network, loss and optimizers; a rate that was lowered stays lowered."""
-        handles = list(self._trial.handles)
-        for rates in self._rates if self.lr_factor == 1.0 else ():
-            handles += rates.handles
-        for handle in handles:
+        rates = self._rates if self.lr_factor == 1.0 else []
+        for handle in [*self._trial.handles, *(one for each in rates for one in each.handles)]:
             handle.remove()
 
     def state_dict(self) -> dict[str, Any]:
@@ -241,8 +241,7 @@ class Guard:
     def _on_collapse(self, health: Health) -> None:
         if self.action != "rescue":
             if self.action == "stop" and health.verdict in ("network-collapse", "cone"):
-                self.stopped = True
-                self._record(health, "stop", f"stopped: {_words(health)}")
+                self._stop(health)
             self._warn(health)
             return
         now = self._drift(self.strategy)
@@ -258,9 +257,7 @@ class Guard:
             return
         tried = self._state.rollbacks
         if self.action == "stop" or tried >= _ROLLBACKS:
-            self.stopped = True
-            why = f" {tried} lower rates did not help" if tried else ""
-            self._record(health, "stop", f"stopped: {_words(health)}{why}")
+            self._stop(health, f" {tried} lower rates did not help" if tried else "")
             return
         with self._undone_on_error():
             self._state.rollbacks += 1
@@ -269,6 +266,12 @@ class Guard:
             self._state.warned_of = "healthy"
             words = f"Rolled back to step {step}; going on at lr x {self.lr_factor:.2g}"
             self._record(health, "rescue", f"{_words(health)} {words}")
+
+    def _stop(self, health: Health, why: str = "") -> None:
+        """Ask the loop to end, once: it may go on."""
+        if not self.stopped:
+            self.stopped = True
+            self._record(health, "stop", f"stopped: {_words(health)}{why}")
 
     def _warn(self, health: Health) -> None:
         """Warn, once for each change of verdict."""
@@ -326,7 +329,8 @@ class Guard:
         try:
             for parameter in learned:
                 parameter.grad = None
-            with random_streams_kept(self.loss_fn):
+            # A batch without triplets, say, is not the loop's to warn of.
+            with random_streams_kept(self.loss_fn), warnings.catch_warnings(action="ignore"):
                 yield
         except BaseException:
             self._trial.restore(weights)
@@ -347,14 +351,17 @@ class Guard:
         if before not in self._failed:
             self._failed.append(before)
         drifts, safe = self._alternatives()
+        if not drifts:  # all have failed: to roll back again would hold the run where it is
+            self._warn(health)
+            return
         step, race = self._roll_back(), None
         taken = self._state.snapshots[-1]["batches_taken"] if self._state.snapshots else None
         if taken is not None:
             self._trial.rewind(taken)  # repeat what the restored weights have not seen
         if safe:
             chosen, race = self._raced_choice(safe, size)
-        else:  # none is safe: the one that shrinks least, or what is left to try
-            chosen = min(drifts, key=drifts.__getitem__, default=before)
+        else:  # none is safe: the one that shrinks least
+            chosen = min(drifts, key=drifts.__getitem__)
         self._change(chosen)
         how = f"drift {drifts.get(chosen, now):+.3f}" if race is None else str(race)
         text = (
@@ -471,27 +478,33 @@ class Guard:
 
 
 class _LowerRates:
-    """Multiplies an optimizer's rates by `factor` while it steps, and puts them back."""
+    """Multiplies an optimizer's rates by `factor` while it steps, and puts them back.
+
+    Of several for one optimizer the first to lower a rate keeps it for all.
+    """
+
+    _kept: ClassVar[WeakKeyDictionary[torch.optim.Optimizer, list[Any]]] = WeakKeyDictionary()
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer, self.factor = optimizer, 1.0
-        self.kept: list[Any] = []
+        self.optimizer, self.factor, self.is_lower = optimizer, 1.0, False
         self.handles = [
             optimizer.register_step_pre_hook(Listener(self.lower)),
             optimizer.register_step_post_hook(Listener(self.put_back)),
         ]
 
     def lower(self, *_: object) -> None:
-        self.put_back()  # a step that raised has not
+        if self.is_lower:
+            self.put_back()  # a step that raised has not
         if self.factor != 1.0:
-            self.kept = [group["lr"] for group in self.optimizer.param_groups]
-            for group in self.optimizer.param_groups:
+            self.is_lower, groups = True, self.optimizer.param_groups
+            self._kept.setdefault(self.optimizer, [group["lr"] for group in groups])
+            for group in groups:
                 group["lr"] = group["lr"] * self.factor
 
     def put_back(self, *_: object) -> None:
-        for group, rate in zip(self.optimizer.param_groups, self.kept, strict=False):
+        self.is_lower, kept = False, self._kept.pop(self.optimizer, [])
+        for group, rate in zip(self.optimizer.param_groups, kept, strict=False):
             group["lr"] = rate
-        self.kept = []
 
 
 def _check_parts(model: object, loss_fn: object) -> None:

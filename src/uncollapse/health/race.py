@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.hooks import RemovableHandle
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array
 from uncollapse._base.check import InputError
@@ -55,7 +54,7 @@ class Trial:
     def __init__(self, model: nn.Module, optimizer: Any, loss_fn: Any) -> None:
         self.model, self.loss_fn = model, loss_fn
         self.optimizers = optimizers_in(optimizer)
-        self.handles: list[RemovableHandle] = []  # of its hooks, if it has any
+        self.handles: list[Any] = []  # of its hooks, if it has any
 
     def batches_taken(self) -> int | None:
         """How many batches have been taken so far; None where they cannot be taken again."""
@@ -121,6 +120,12 @@ def _state_of(module: Any) -> dict[str, Tensor]:
         return {}
     every = {**module.state_dict(), **dict(module.named_buffers())}
     return {name: value.detach() for name, value in every.items() if isinstance(value, Tensor)}
+
+
+def processes() -> int:
+    """How many train together."""
+    known = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_world_size() if known else 1
 
 
 def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
@@ -363,10 +368,10 @@ class LoopTrial(Trial):
         if output.ndim != 2 or output.shape != embeddings.shape:
             return
         kind = output.device.type
-        kept: Any = tree_map(_copied, (args, kwargs, labels, self.sample_ids, output, embeddings))
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        kept: Any = tree_map(_copied, (args, kwargs, labels, self.sample_ids, output, embeddings))
         size = sum(tensor.nbytes for tensor in _tensors(kept))
-        self.batches.append(RecordedBatch._make([*kept, precision, size]))
+        self.batches.append(RecordedBatch._make((*kept, precision, size)))
         while len(self.batches) > 1 and sum(batch.size for batch in self.batches) > MOST_BYTES:
             self.batches.popleft()
 
@@ -374,9 +379,7 @@ class LoopTrial(Trial):
         """The newest batches held out, the others to train on; None with too few of them."""
         usable = [batch for batch in self.batches if batch.normalizes is not None]
         # Several processes that train one network would each choose for themselves.
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        several = distributed and torch.distributed.get_world_size() > 1
-        if len(usable) < _FEWEST_BATCHES or several:
+        if len(usable) < _FEWEST_BATCHES or processes() > 1:
             return None
         count = min(-(-rows // len(usable[-1].output)), len(usable) // 3) or 1
         batches, held = usable[:-count][-steps:], usable[-count:]

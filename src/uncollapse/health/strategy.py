@@ -99,8 +99,8 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
 
 @contextmanager
 def left_alone(loss_fn: object, strategy: Strategy) -> Iterator[None]:
-    """On exit the loss has `strategy` again, and every random stream its state."""
-    with random_streams_kept(loss_fn):
+    """Silent; on exit the loss has `strategy` again, and every random stream its state."""
+    with random_streams_kept(loss_fn), warnings.catch_warnings(action="ignore"):
         try:
             yield
         finally:

@@ -26,7 +26,7 @@ from uncollapse.health.drifts import direction_rate
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.loggers import Logger, log_health
 from uncollapse.health.monitor import CollapseMonitor
-from uncollapse.health.race import Listener
+from uncollapse.health.race import Listener, processes
 from uncollapse.health.verdict import VERDICTS, Health
 from uncollapse.losses import Loss
 
@@ -108,8 +108,8 @@ class Watch:
             allowed = "the loss module that the loop calls (a function: as the forward of a module)"
             raise InputError("criterion", type(criterion).__name__, f"{allowed}, or a layer")
         monitor = monitor or CollapseMonitor(criterion, miner=miner)
-        if action != "warn" and _processes() > 1:
-            _log.warning("with %d processes the watch only warns: each sees its own", _processes())
+        if action != "warn" and processes() > 1:
+            _log.warning("with %d processes the watch only warns: each sees its own", processes())
             action = "warn"
         self.guard = Guard(
             model, optimizer, criterion, monitor, action=action, steps=steps, **guarded
@@ -124,6 +124,7 @@ class Watch:
         self._pairs = 0  # columns of texts so far: each pair is a class of its own
         self._texts: list[Any] = []  # what a text model gave inside the criterion
         self._stepping = False
+        self._unstepped = 0  # calls of the criterion since the last step
         self._calls: deque[_Seen] = deque(maxlen=_CALLS)
         self._rows: deque[_Seen] = deque(maxlen=_CALLS)  # of the layer, since the criterion's call
         self._handles = self._attach(criterion, watched)
@@ -240,14 +241,16 @@ class Watch:
         texts, self._texts = self._texts, []
         if not (due or self.guard.action == "rescue") or not _has_graph(output):
             return
+        self._unstepped += 1
+        if self._unstepped > _BLIND * _CALLS:
+            given = f"no step in {self._unstepped} calls of the criterion"
+            raise InputError("optimizer", given, "the optimizer whose step() the loop calls")
         if self.layer is None:
             given = {"sentence_embedding": texts} if texts else output
             call = read_call(module, args, kwargs, given, self._pairs)
             if not len(call.rows):
                 return
             self._pairs += len(call.rows)
-            if not (self._stepping and self._calls):
-                self.guard.record(call.sources[0], call.labels)
             asked_again = isinstance(module, Loss) and call.labels is not None  # by `drift`
             slope = _Slope([] if asked_again or not due else call.sources, output)
             seen = [_Seen(call.rows, call.labels, loss_in(output), slope)]
@@ -257,15 +260,18 @@ class Watch:
             seen = [_together(list(self._rows))] if self._rows else []
             seen = [each._replace(labels=labels, loss=loss_in(output)) for each in seen]
             self._rows.clear()
-        if self._stepping:  # a closure is called again and again: its last call counts
+        again = self._stepping and len(self._calls) > 0
+        if again:  # a closure is called again and again: its last call counts
             self._calls.clear()
+        for each in seen:  # without labels a call is not kept: its batch is already
+            self.guard.record(each.rows, None if again else each.labels)
         self._calls.extend(seen)
 
     def _see_step_begin(self, *_: object) -> None:
         self._stepping = True
 
     def _see_step(self, *_: object) -> None:
-        self._stepping = False
+        self._stepping, self._unstepped = False, 0
         self.step += 1
         calls = list(self._calls or self._rows)
         # What was not trained on is none of the step's: a validation that kept its graph, say.
@@ -328,16 +334,13 @@ class _Slope:
     def __init__(self, sources: Sequence[Tensor], output: Any = None) -> None:
         self.count = len(sources)
         self.caught: dict[int, Tensor] = {}
-        self.handles: dict[int, RemovableHandle] = {}
         weighed = [output] if isinstance(output, Tensor) and output.ndim == 0 else []
         for n, tensor in enumerate([*sources, *weighed]):
-            if tensor.requires_grad:
-                catch: Any = partial(self._catch, n)
-                self.handles[n] = tensor.register_hook(catch)  # type: ignore[no-untyped-call]
+            if not tensor.is_leaf:  # a parameter would keep the hook
+                tensor.register_hook(partial(self._catch, n))  # type: ignore[no-untyped-call]
 
     def _catch(self, n: int, gradient: Tensor) -> None:
         self.caught[n] = gradient.detach()
-        self.handles[n].remove()  # a parameter, or a graph that is kept, would collect them
 
     def rows(self) -> Tensor | None:
         """The gradient at the rows; None where it has not come by."""
@@ -377,9 +380,7 @@ def _together(calls: list[_Seen]) -> _Seen:
 def _radial_drift(rows: Tensor, slope: Tensor) -> float | None:
     """Drift by a gradient that is known (`drifts.drift`); None where it has no value."""
     wide = rows.double()
-    if not bool(torch.isfinite(wide).all()):
-        return None
-    mean = float(pairwise_distances(wide).sum()) / max(len(wide) * (len(wide) - 1), 1)
+    mean = float(pairwise_distances(wide.nan_to_num()).sum()) / max(len(wide) * (len(wide) - 1), 1)
     value = float(((wide - wide.mean(0)) * slope.double()).sum()) / mean if mean > 0 else math.nan
     return value if math.isfinite(value) else None
 
@@ -404,11 +405,6 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
         allowed = "the name of a part of the model, as model.named_modules() has it"
         raise InputError("layer", name, allowed, shown=f"{name!r}{did_you_mean(str(name), plain)}")
     return plain[name]
-
-
-def _processes() -> int:
-    known = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return torch.distributed.get_world_size() if known else 1
 
 
 def _curve(values: Sequence[float]) -> str:
