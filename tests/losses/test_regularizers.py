@@ -10,7 +10,6 @@ from hypothesis import given
 
 import uncollapse as uc
 from losses.loss_oracles import assert_same, batches, clouds, measured, unit
-from losses.synchronisations import device_step
 from support.errors import refused
 from uncollapse.health import drift
 from uncollapse.health.strategy import left_alone, strategy_of
@@ -106,14 +105,6 @@ def test_what_is_tried_on_a_sum_leaves_its_draws_alone(make):
     with left_alone(loss, strategy_of(loss)):
         loss(rows(1), LABELS)
     assert torch.equal(loss(rows(), LABELS), other(rows(), LABELS))
-
-
-@EVERY
-def test_on_a_device_a_step_waits_once(make):
-    leaf = rows().requires_grad_()
-    with device_step() as seen:
-        make()(leaf, LABELS).backward()
-    assert len(seen.reads) <= 1, seen.reads
 
 
 @EVERY

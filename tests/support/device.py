@@ -146,7 +146,7 @@ def _run(func, args, kwargs, waits):
     hosted = [x for x in flat if isinstance(x, Tensor) and not isinstance(x, DeviceTensor)]
     if name not in _COPIES and any(x.ndim for x in hosted):
         raise RuntimeError(f"{func}: expected all tensors on one device, {NAME} and cpu found")
-    kind = _kind(name, args, kwargs, hosted)
+    kind = _kind(name, args, kwargs)
     if kind is not None and waits is not None:
         waits.note(kind)
     device = torch.device("cpu") if made or asked is None else torch.device(asked)
@@ -163,23 +163,19 @@ def _run(func, args, kwargs, waits):
     return tree_map(lambda x: DeviceTensor(x) if isinstance(x, Tensor) else x, result)
 
 
-def _kind(name, args, kwargs, hosted):
-    """Of the wait that an operation causes; None where the host goes on."""
+def _kind(name, args, kwargs, device=NAME):
+    """Of the wait for a device that an operation causes; None where the host goes on."""
     if name in _WAITS:
         return _WAITS[name]
-    if name == "_to_copy":
-        leaves = isinstance(args[0], DeviceTensor)
-        asked = kwargs.get("device")
-        if leaves:
-            gone = asked is not None and torch.device(asked).type != NAME
-            return "to host" if gone else None
-        # From memory that is not pinned a copy waits for the device, unless told not to.
-        return None if kwargs.get("non_blocking") or not args[0].numel() else "to device"
-    if name == "copy_":
-        if not isinstance(args[0], DeviceTensor):
+    if name in ("_to_copy", "copy_"):
+        # From memory that is not pinned a copy waits for the device too, unless told not to.
+        source = args[1] if name == "copy_" else args[0]
+        target = args[0].device if name == "copy_" else kwargs.get("device") or source.device
+        eager = kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2])
+        ends = source.device.type == device, torch.device(target).type == device
+        if ends == (True, False):
             return "to host"
-        waits = hosted and not (len(args) > 2 and args[2]) and hosted[0].ndim
-        return "to device" if waits else None
+        return "to device" if ends == (False, True) and source.numel() and not eager else None
     if name == "repeat_interleave" and kwargs.get("output_size") is None:
         return "repeat_interleave"
     if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
@@ -283,6 +279,35 @@ def device():
             yield waits
     finally:
         _available = before
+
+
+class _Counting(TorchDispatchMode):
+    """Counts the waits for a device that torch itself knows, and changes nothing."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name, self.waits = name, Waits()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.removeprefix("aten::")
+        if kind := _kind(name, args, kwargs or {}, self.name):
+            self.waits.note(kind)
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def waits_of(name):
+    """Gives the `Waits` for a real device, `"cuda"`; for the CPU, as if it were one."""
+    counting, listed = _Counting(name), Tensor.tolist
+
+    def tolist(self):  # reads memory of the CPU without an operation
+        if self.device.type == name == "cpu":
+            counting.waits.note("to host")
+        return listed(self)
+
+    with pytest.MonkeyPatch.context() as patch, counting:
+        patch.setattr(Tensor, "tolist", tolist)
+        yield counting.waits
 
 
 def to_device(x):

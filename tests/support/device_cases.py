@@ -1,6 +1,7 @@
 """What runs on the stand-in device: losses with miners, and functions of embeddings and labels."""
 
 import warnings
+from functools import partial
 
 import torch
 
@@ -9,18 +10,18 @@ from support.device import device, host, to_device
 from uncollapse import geometry, metrics
 from uncollapse.health import drift, measure, mode_drift
 from uncollapse.losses import (
-    CodingRateLoss,
     ColumnLoss,
     CrossBatchMemory,
     MultipleLosses,
-    SIGRegLoss,
     TripletLoss,
     VarianceCovarianceLoss,
     registry,
 )
 from uncollapse.losses.memory import remembers
+from uncollapse.losses.regularizers import Regularizer
 from uncollapse.mining import FalseNegatives, Miner
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
+from uncollapse.mining.random import SeededModule
 
 MINERS = [
     "none",
@@ -85,10 +86,12 @@ def _kept(kind):
     return make
 
 
+def _alone(kind):
+    return kind(generator=seeded()) if issubclass(kind, SeededModule) else kind()
+
+
 ALONE = {  # that take no miner
-    "coding rate": lambda: CodingRateLoss(),
-    "sigreg": lambda: SIGRegLoss(generator=seeded()),
-    "variance-covariance": lambda: VarianceCovarianceLoss(),
+    kind.__name__: partial(_alone, kind) for kind in Regularizer.__subclasses__()
 }
 WRAPPED = {
     **{

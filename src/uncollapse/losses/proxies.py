@@ -22,8 +22,8 @@ class Compared(NamedTuple):
 
     `anchor` and `own` `[n]` are the samples' rows and classes, `cosine` is `[n, per_class,
     num_classes]` in the rows' dtype; `rows` and `proxies` are what was compared, the latter the
-    first proxies of all classes, then their second. `real` are the samples that count: with tuples
-    those that are named.
+    first proxies of all classes, then their second. `real` are the samples that count: on a device,
+    with tuples, those of all that are named.
     """
 
     anchor: Tensor
@@ -97,6 +97,9 @@ class ProxyLoss(TupleLoss):
         if named is not None:
             pairs = as_pairs(named)
             real.index_fill_(0, torch.cat([pairs.anchor, pairs.other]), True)
+        if named is not None and on_host(real):
+            anchor = real.nonzero().flatten()
+            rows, own, real = rows[anchor], own[anchor], real[anchor]
         if rows.is_inference():  # autograd keeps no such tensor for the proxies' gradient
             rows = rows.clone()
         proxies = self.proxies.transpose(0, 1).reshape(-1, dim).to(rows.device, rows.dtype)
