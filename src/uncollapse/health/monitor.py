@@ -18,7 +18,15 @@ from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures, to_host
 from uncollapse.health.resting import StuckLoss
 from uncollapse.health.strategy import RunSettings, mode_facts, settings_of
-from uncollapse.health.verdict import Health, Reference, Thresholds, cone_reason, judge, scale_ratio
+from uncollapse.health.verdict import (
+    Health,
+    Norms,
+    Reference,
+    Thresholds,
+    cone_reason,
+    judge,
+    scale_ratio,
+)
 
 __all__ = ["CollapseMonitor"]
 
@@ -66,8 +74,8 @@ class CollapseMonitor:
     would be healthy by thresholds 1.5 times as strict. NaN is `diverging` at once.
 
     **Verdicts it does not give.** `uninformative`: at the start of training nothing is learned yet,
-    and what is lost later has another name. `cone`, if rows do not have length 1, or as long as the
-    embedding has been one since the start.
+    and what is lost later has another name. `cone`, if rows with labels do not have length 1, or as
+    long as the embedding has been one since the start.
 
     **The loss.** Pass it, and a loss that sits still is named in the reasons, with what its value
     means: at the margin, at log N, all similarities are equal (`health.resting`). If the embedding
@@ -275,8 +283,9 @@ class CollapseMonitor:
             return False
         limits = self.thresholds
         # The squared length of the centre of rows of length 1 is their mean cosine.
-        narrow = light["norms"].are_one and light["centre_norm"] ** 2 >= limits.cone_low
-        called = narrow and not counts.began_as_cone
+        cosine = (light["centre_norm"] / (light["norms"].mean or 1.0)) ** 2
+        called = cosine >= limits.cone_low and self._by_cosine(light["norms"])
+        called = called and not counts.began_as_cone
         if labels is not None and not called:
             share = tight_share(z, labels, _NEARLY * limits.tightness)
             called = share >= limits.class_share / _NEARLY
@@ -310,10 +319,15 @@ class CollapseMonitor:
     def _judge(self, seen: Health, limits: Thresholds) -> Health:
         if self._counts.began_as_cone is not False:  # until it has been left for good
             wide = self.thresholds.easier(_SLACK)
-            is_cone = seen.norms.are_one and cone_reason(seen, wide, None) is not None
+            is_cone = self._by_cosine(seen.norms) and cone_reason(seen, wide, None) is not None
             self._counts.began_as_cone = is_cone
         ignore = ["uninformative", *["cone"] * bool(self._counts.began_as_cone)]
-        return judge(seen, limits, self.reference, cosine=False, ignore=ignore)
+        cosine = self._by_cosine(seen.norms)
+        return judge(seen, limits, self.reference, cosine=cosine, ignore=ignore)
+
+    def _by_cosine(self, norms: Norms) -> bool:
+        """Whether directions matter: rows have length 1, or a method without labels uses them."""
+        return norms.are_one or (self.settings.labels is False and self.settings.margin is None)
 
     def _loss_says_collapse(self, health: Health, limits: Thresholds) -> bool:
         level = self.loss.level

@@ -230,7 +230,7 @@ class Watch:
             rows = layer_rows(output)
             slope = _Slope([rows] if rows is output else [])
             # A copy: what follows the layer may work in place.
-            self._rows.append(_Seen(rows.detach().clone(), None, None, slope))
+            self._rows.append(_Seen(rows.detach().clone(), None, None, [slope]))
 
     def _see_texts(self, module: nn.Module, args: Any, output: Any) -> None:
         if isinstance(output, Mapping) and "sentence_embedding" in output:
@@ -243,8 +243,8 @@ class Watch:
             return
         self._unstepped += 1
         if self._unstepped > _BLIND * _CALLS:
-            given = f"no step in {self._unstepped} calls of the criterion"
-            raise InputError("optimizer", given, "the optimizer whose step() the loop calls")
+            seldom = f"no step in {self._unstepped} calls of the criterion"
+            raise InputError("optimizer", seldom, "the optimizer whose step() the loop calls")
         if self.layer is None:
             given = {"sentence_embedding": texts} if texts else output
             call = read_call(module, args, kwargs, given, self._pairs)
@@ -253,7 +253,7 @@ class Watch:
             self._pairs += len(call.rows)
             asked_again = isinstance(module, Loss) and call.labels is not None  # by `drift`
             slope = _Slope([] if asked_again or not due else call.sources, output)
-            seen = [_Seen(call.rows, call.labels, loss_in(output), slope)]
+            seen = [_Seen(call.rows, call.labels, loss_in(output), [slope])]
         else:
             count = sum(len(layer.rows) for layer in self._rows)
             labels = read_labels(args, kwargs, count)
@@ -275,7 +275,7 @@ class Watch:
         self.step += 1
         calls = list(self._calls or self._rows)
         # What was not trained on is none of the step's: a validation that kept its graph, say.
-        calls = [call for call in calls if call.slope.caught] or calls
+        calls = [call for call in calls if any(slope.caught for slope in call.slopes)] or calls
         self._calls.clear()
         self._rows.clear()
         if not calls and self.health is None and self.step >= _BLIND:
@@ -284,13 +284,17 @@ class Watch:
             raise InputError(what, given, "a module that the loop calls, outside torch.compile")
         if calls and self.step >= self._next:
             seen = _together(calls)
-            self._look(seen.rows, seen.labels, seen.loss, seen.slope.rows())
+            slopes = [slope.rows() for slope in seen.slopes]
+            known = [slope for slope in slopes if slope is not None]
+            gradient = torch.cat(known) if len(known) == len(slopes) else None
+            self._look(seen.rows, seen.labels, seen.loss, gradient)
 
     def _look(self, rows: Any, labels: Any, loss: Any, slope: Tensor | None = None) -> None:
         if isinstance(rows, Tensor):
             rows, labels, loss, slope = self.guard.monitor.on_host(rows, labels, loss, slope)
         monitor, pull = self.guard.monitor, None if slope is None else direction_rate(rows, slope)
-        self.guard.measured_drift = None if slope is None else _radial_drift(rows, slope)
+        if slope is not None and self.guard.action == "rescue":
+            self.guard.measured_drift = _radial_drift(rows, slope)
         monitor.settings = replace(monitor.settings, direction_drift=pull)
         events = self.guard.after_step(rows, labels, loss, self.step)
         health = monitor.health
@@ -356,7 +360,7 @@ class _Seen(NamedTuple):
     rows: Tensor
     labels: Any
     loss: Tensor | None
-    slope: _Slope
+    slopes: list[_Slope]
 
 
 def _together(calls: list[_Seen]) -> _Seen:
@@ -374,7 +378,8 @@ def _together(calls: list[_Seen]) -> _Seen:
         labels = np.concatenate([label_array(each, None) for each in labels])
     losses = [call.loss.float() for call in calls if call.loss is not None]
     loss = torch.stack(losses).mean() if losses else None
-    return _Seen(torch.cat([call.rows for call in calls]), labels, loss, _Slope([]))
+    slopes = [slope for call in calls for slope in call.slopes]
+    return _Seen(torch.cat([call.rows for call in calls]), labels, loss, slopes)
 
 
 def _radial_drift(rows: Tensor, slope: Tensor) -> float | None:
