@@ -190,7 +190,10 @@ class Guard:
         elif self.action == "rescue":
             self._on_health(health)
         if health.verdict == "healthy":
-            self._state.warned_of = "healthy"
+            about = "a loss at rest" if health.advice else "healthy"
+            if about not in ("healthy", self._state.warned_of):
+                self._record(health, "warning", health.advice)
+            self._state.warned_of = about
         return self.events[before:]
 
     def record(self, embeddings: ArrayLike, labels: ArrayLike | None) -> None:

@@ -18,15 +18,7 @@ from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures, to_host
 from uncollapse.health.resting import StuckLoss
 from uncollapse.health.strategy import RunSettings, mode_facts, settings_of
-from uncollapse.health.verdict import (
-    Health,
-    Norms,
-    Reference,
-    Thresholds,
-    cone_reason,
-    judge,
-    scale_ratio,
-)
+from uncollapse.health.verdict import Health, Reference, Thresholds, cone_reason, judge, scale_ratio
 
 __all__ = ["CollapseMonitor"]
 
@@ -284,7 +276,7 @@ class CollapseMonitor:
         limits = self.thresholds
         # The squared length of the centre of rows of length 1 is their mean cosine.
         cosine = (light["centre_norm"] / (light["norms"].mean or 1.0)) ** 2
-        called = cosine >= limits.cone_low and self._by_cosine(light["norms"])
+        called = cosine >= limits.cone_low and self._by_cosine(light["norms"].are_one)
         called = called and not counts.began_as_cone
         if labels is not None and not called:
             share = tight_share(z, labels, _NEARLY * limits.tightness)
@@ -317,17 +309,17 @@ class CollapseMonitor:
         return health
 
     def _judge(self, seen: Health, limits: Thresholds) -> Health:
+        cosine = self._by_cosine(seen.norms.are_one)
         if self._counts.began_as_cone is not False:  # until it has been left for good
             wide = self.thresholds.easier(_SLACK)
-            is_cone = self._by_cosine(seen.norms) and cone_reason(seen, wide, None) is not None
+            is_cone = cosine and cone_reason(seen, wide, None) is not None
             self._counts.began_as_cone = is_cone
         ignore = ["uninformative", *["cone"] * bool(self._counts.began_as_cone)]
-        cosine = self._by_cosine(seen.norms)
         return judge(seen, limits, self.reference, cosine=cosine, ignore=ignore)
 
-    def _by_cosine(self, norms: Norms) -> bool:
+    def _by_cosine(self, unit: bool) -> bool:
         """Whether directions matter: rows have length 1, or a method without labels uses them."""
-        return norms.are_one or (self.settings.labels is False and self.settings.margin is None)
+        return unit or (self.settings.labels is False and self.settings.margin is None)
 
     def _loss_says_collapse(self, health: Health, limits: Thresholds) -> bool:
         level = self.loss.level
