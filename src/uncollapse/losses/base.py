@@ -277,8 +277,8 @@ def sum_of_means(elements: Elements, *, nonzero: bool = False) -> Tensor:
     loss, pull, _, real = elements
     positive = pull > -torch.inf
     negative = ~positive if real is None else real & ~positive
-    both = (mean_or_zero(loss, part, nonzero=nonzero) for part in (positive, negative))
-    return next(both) + next(both)
+    pulled = mean_or_zero(loss, positive, nonzero=nonzero)
+    return pulled + mean_or_zero(loss, negative, nonzero=nonzero)
 
 
 class Wrapper(Loss):
