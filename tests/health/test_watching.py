@@ -33,11 +33,13 @@ from support.loops import (
     lbfgs,
     network,
     noise,
+    numpy_labels,
     plain,
     reused_buffers,
     run,
     samples,
     seed_all,
+    string_labels,
     the_same_rows_at_every_step,
     traces,
     triplet,
@@ -659,32 +661,67 @@ def test_a_race_leaves_no_trace_in_what_it_does_not_train():
     assert trace[at - 1][2] == max(score.steps for score in watch.events[0].race.scores)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("until", [4, 9, 25])
-def test_a_resumed_watch_goes_on_as_the_one_that_was_not_interrupted(until):
-    def through_a_file(state):
-        file = io.BytesIO()
-        torch.save(state, file)
-        file.seek(0)
-        return torch.load(file, weights_only=True)
+def through_a_file(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
-    model, _, _, whole, _ = run(plain, 60, action="rescue")
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("until", "loop"),
+    [
+        (4, plain),
+        (9, plain),
+        (25, plain),
+        (9, string_labels),
+        (9, numpy_labels),
+        (9, reused_buffers),
+    ],
+)
+def test_a_resumed_watch_goes_on_as_the_one_that_was_not_interrupted(until, loop):
+    model, _, _, whole, _ = run(loop, 40, action="rescue")
     assert whole.events[0].race is not None
-    first, _, first_optimizer, watch, _ = run(plain, until, action="rescue")
-    parts = (first, first_optimizer, watch)
-    states = through_a_file([part.state_dict() for part in parts])
+    *parts, watch, _ = run(loop, until, action="rescue")
+    states = through_a_file([part.state_dict() for part in (*parts, watch)])
     seed_all(1)
-    resumed, again = network(), triplet()
-    resumed_optimizer = adam(resumed)
-    watch = uc.watch(resumed, again, resumed_optimizer, action="rescue")
-    for part, state in zip((resumed, resumed_optimizer, watch), states, strict=True):
+    running = loop(40, start=until)
+    parts = next(running)[:3]
+    watch = uc.watch(*parts, action="rescue")
+    for part, state in zip((*parts, watch), states, strict=True):
         part.load_state_dict(state)
-    for step in range(until, 60):
-        fit(again(resumed(noise(step)), LABELS), resumed_optimizer)
+    list(running)
     assert watch.error is None
     assert watch.events == whole.events
     assert watch.history == whole.history
-    for a, b in zip(model.parameters(), resumed.parameters(), strict=True):
+    for a, b in zip(model.parameters(), parts[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.slow
+def test_a_guard_resumed_before_its_rescue_chooses_as_the_one_that_was_not_interrupted():
+    def guarded(steps, start=0, states=None):
+        seed_all(start)
+        model, criterion, optimizer, _ = next(plain(0))
+        guard = Guard(model, optimizer, criterion)
+        parts = (model, optimizer, guard)
+        for part, state in zip(parts, states or (), strict=states is not None):
+            part.load_state_dict(state)
+        for step in range(start, steps):
+            z = model(noise(step))
+            loss = criterion(z, LABELS)
+            fit(loss, optimizer)
+            guard.after_step(z, LABELS, loss)
+        return guard, through_a_file([part.state_dict() for part in parts])
+
+    whole, _ = guarded(30)
+    assert whole.events[0].race is not None
+    early, states = guarded(whole.events[0].step - 1)
+    assert early.events == []
+    resumed, _ = guarded(30, whole.events[0].step - 1, states)
+    assert resumed.events == whole.events
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
 
 
@@ -699,7 +736,7 @@ def test_copies_and_pickles_of_watched_parts_are_not_watched():
     assert watch.health is None
     fit(criterion(model(noise(0)), LABELS), optimizer)
     assert watch.health.n == ROWS
-    watch.close()
+    assert b"uncollapse" not in pickle.dumps(model)  # read where this package is not installed
 
 
 def test_hooks_do_not_pile_up_on_embeddings_that_are_parameters():

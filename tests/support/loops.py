@@ -62,11 +62,11 @@ def fit(loss, optimizer):
 # Loops of all kinds. Most train batch-hard on noise, so that `rescue` has something to do.
 
 
-def plain(steps):
+def plain(steps, start=0):
     model, criterion = network(), triplet()
     optimizer = adam(model)
     yield model, criterion, optimizer, {}
-    for step in range(steps):
+    for step in range(start, steps):
         fit(criterion(model(noise(step)), LABELS), optimizer)
         yield step
 
@@ -142,12 +142,12 @@ def singleton_classes_now_and_then(steps):
             fit(criterion(model(noise(step)), labels), optimizer)
 
 
-def string_labels(steps, kind=list):
+def string_labels(steps, kind=list, start=0):
     model, criterion = network(), triplet()
     optimizer = adam(model)
     yield model, criterion, optimizer, {}
     names = kind(f"class {label}" for label in LABELS.tolist())
-    for step in range(steps):
+    for step in range(start, steps):
         fit(criterion(model(noise(step)), names), optimizer)
 
 
@@ -156,21 +156,21 @@ def string_labels_of_a_loader(steps):
     return string_labels(steps, tuple)
 
 
-def numpy_labels(steps):
+def numpy_labels(steps, start=0):
     model, criterion = network(), triplet()
     optimizer = adam(model)
     yield model, criterion, optimizer, {}
-    for step in range(steps):
+    for step in range(start, steps):
         fit(criterion(model(noise(step)), LABELS.numpy().astype(np.int16)), optimizer)
 
 
-def reused_buffers(steps):
+def reused_buffers(steps, start=0):
     """Inputs and labels are refilled in place; `torch.from_numpy` shares them."""
     model, criterion = network(), triplet()
     optimizer = adam(model)
     yield model, criterion, optimizer, {}
     x, y = np.empty((ROWS, IN), np.float32), np.empty(ROWS, np.int64)
-    for step in range(steps):
+    for step in range(start, steps):
         x[:], y[:] = noise(step).numpy(), LABELS.numpy()
         fit(criterion(model(torch.from_numpy(x)), torch.from_numpy(y)), optimizer)
         x[:], y[:] = 0.0, 0

@@ -8,7 +8,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -497,7 +497,9 @@ class RecordedBatch(NamedTuple):
 class Listener:
     """A hook that passes its arguments on; copied or pickled with its module, it does nothing.
 
-    `function` may be a `weakref.WeakMethod`: the hook then does nothing once its object is gone.
+    `function` may be a `weakref.WeakMethod`: the hook then does nothing once its object is gone. A
+    pickled network is read without this package: in place of the hook it has a method of Python's
+    own that takes anything and gives None.
     """
 
     def __init__(self, function: Any = None) -> None:
@@ -511,8 +513,8 @@ class Listener:
         if function is not None:
             function(*args)
 
-    def __reduce__(self) -> tuple[type[Listener], tuple[()]]:
-        return Listener, ()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")
 
 
 @contextmanager
