@@ -23,7 +23,8 @@ _KEYS |= {name: f"loss.{name}" for name in FORM}
 _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
 _USUAL_LR = 1e-2  # few networks train at more
-_DIRECTION_STUDY = "measured: docs/results/label-free"
+# Of docs/results/label-free.
+_DIRECTION_STUDY = "27 of 32 losses with their optimum at a point are above 0.1, and 0 of 64 others"
 # Of docs/choosing.md, "Which strategy is best".
 _STUDY = "best of six strategies in 12 of 27 settings of the study, within 3 % of the best in 22"
 
