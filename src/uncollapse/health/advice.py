@@ -29,7 +29,8 @@ NEXT_CHECKS |= {"random": f"normal at the start of training; if it stays, {_STIL
 _MARGIN = 0.2
 _SLOWER = 1.0 / 3.0
 _USUAL_LR = 1e-2  # few networks train at more
-_DIRECTION_STUDY = "measured: docs/results/label-free"
+# Of docs/results/label-free.
+_DIRECTION_STUDY = "27 of 32 losses with their optimum at a point are above 0.1, and 0 of 64 others"
 # Of docs/choosing.md, "Which strategy is best".
 _STUDY = "best of six strategies in 12 of 27 settings of the study, within 3 % of the best in 22"
 

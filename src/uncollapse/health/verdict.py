@@ -16,7 +16,7 @@ __all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thres
 
 NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch varies by as much
 DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to collapse
-PULLS_DIRECTIONS = 0.1  # direction drift above which a loss is said to pull directions together
+PULLS_DIRECTIONS = 0.05  # direction drift above which a loss is said to pull directions together
 _LEARNT = 0.5  # above chance: classes that are apart
 _DISTINCT = 0.1  # above chance: fine labels that neighbours share a little more often
 
