@@ -13,7 +13,7 @@ from losses.loss_oracles import makers
 from support import device_cases as cases
 from support.configs import small_config
 from support.device import NAME, device, host, to_device
-from uncollapse.health import CollapseMonitor, Guard
+from uncollapse.health import CollapseMonitor, Guard, watch
 from uncollapse.losses import CrossBatchMemory, TripletLoss
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler, check_batches
@@ -259,6 +259,24 @@ def test_monitor_and_guard_see_on_a_device_what_they_see_on_the_host():
     assert there.guard.monitor.verdict == here.guard.monitor.verdict
     mine, its = (numbers(loop.guard.monitor.health) for loop in (here, there))
     np.testing.assert_allclose(its, mine, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("action", ["warn", "rescue"])
+def test_a_watch_reads_once_when_it_looks_and_never_between(action):
+    with device() as waits:
+        loop = Loop(to_device)
+        loop.guard.close()
+        seen = watch(loop.model, loop.loss, loop.optimizer, action=action, every=7)
+        seen.step = seen._next = 100  # past the first steps, which are all looked at
+        counts = []
+        for step in range(21):
+            before = len(waits)
+            value = loop.loss(loop.model(to_device(torch.randn(32, 8))), loop.labels)
+            value.backward()
+            loop.optimizer.step()
+            counts.append(len(waits) - before)
+    assert seen.error is None
+    assert counts == [2 if step % 7 == 0 else 1 for step in range(21)]  # one is the loss's own
 
 
 @pytest.mark.slow
