@@ -59,6 +59,8 @@ def test_lightning_trainer_feeds_and_saves_the_monitor(tmp_path):
         trainer = pl.Trainer(max_epochs=epochs, callbacks=[callback], **options)
         loader = torch.utils.data.DataLoader(_data(), batch_size=None)
         trainer.fit(Module(), loader, ckpt_path=checkpoint)
+        if checkpoint is None:  # a tenth of the run's time, whose steps the trainer knows
+            assert callback.watch.guard._state.race_left == pytest.approx(0.07 * _BATCHES)
         return trainer
 
     first = CollapseMonitor()
@@ -97,10 +99,10 @@ def test_hugging_face_trainer_feeds_the_monitor(tmp_path):
     options = {"save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True}
     options |= {"per_device_train_batch_size": 48, "num_train_epochs": 1, "logging_steps": 5}
     arguments = transformers.TrainingArguments(str(tmp_path), learning_rate=1e-6, **options)
-    trainer = transformers.Trainer(
-        Model(), arguments, train_dataset=rows, callbacks=[CollapseCallback(monitor)]
-    )
+    callback = CollapseCallback(monitor)
+    trainer = transformers.Trainer(Model(), arguments, train_dataset=rows, callbacks=[callback])
     trainer.train()
+    assert callback.watch.guard._state.race_left == pytest.approx(0.07 * _BATCHES)
     assert monitor.verdict == "network-collapse"
     assert monitor.health.step == _BATCHES
     assert trainer.state.log_history[0]["collapse/diameter"] > 0

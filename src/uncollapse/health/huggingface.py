@@ -66,7 +66,8 @@ class CollapseCallback(_Handle):
     """A `Watch` of a trainer's run, whose scalars are added to the logs.
 
     **`transformers.Trainer`:** the model is called with `labels` and gives a dict (or ModelOutput)
-    with its `loss` and `embeddings`; for any other model, name a `layer`.
+    with its `loss` and `embeddings`; for any other model, name a `layer`. If its loss is ours,
+    pass that part of it as `loss`: then a rescue can change the strategy.
 
         Trainer(model, args, callbacks=[CollapseCallback()], ...)
 
@@ -98,6 +99,8 @@ class CollapseCallback(_Handle):
         """Start to watch."""
         criterion = known["model"] if self.loss is None else self.loss
         parts, options = (known["model"], criterion, known["optimizer"]), self.options
+        if state.max_steps > 0:
+            options = {"steps": state.max_steps, **options}
         self.watch = Watch(*parts, monitor=self.monitor, prefix=self.prefix, **options)
         self.watch.step = state.global_step
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -57,6 +58,8 @@ class CollapseCallback(_Callback):  # type: ignore[misc]
         by_hand = criterion is None and "layer" not in self.options
         parts = (pl_module, criterion, trainer.optimizers)
         options = {**self.options, "prefix": self.prefix, "by_hand": by_hand}
+        if 0 < (steps := trainer.estimated_stepping_batches) < math.inf:
+            options = {"steps": int(steps), **options}
         self.watch = Watch(*parts, monitor=self.monitor, **options)
         self.monitor = self.watch.guard.monitor
         if self._restored:
