@@ -269,7 +269,7 @@ def test_a_watch_reads_once_when_it_looks_and_never_between(action):
         seen = watch(loop.model, loop.loss, loop.optimizer, action=action, every=7)
         seen.step = seen._next = 100  # past the first steps, which are all looked at
         counts = []
-        for step in range(21):
+        for _ in range(21):
             before = len(waits)
             value = loop.loss(loop.model(to_device(torch.randn(32, 8))), loop.labels)
             value.backward()

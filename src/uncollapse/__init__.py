@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from uncollapse.health import CollapseMonitor as CollapseMonitor
     from uncollapse.health import Guard as Guard
     from uncollapse.health import Health as Health
-    from uncollapse.health import SentenceLoss as SentenceLoss
     from uncollapse.health import drift as drift
     from uncollapse.health import forecast as forecast
     from uncollapse.health import measure as measure
     from uncollapse.health import mode_drift as mode_drift
     from uncollapse.health import probe as probe
     from uncollapse.health import watch as watch
+    from uncollapse.integrations import SentenceLoss as SentenceLoss
     from uncollapse.losses import ArcFaceLoss as ArcFaceLoss
     from uncollapse.losses import CircleLoss as CircleLoss
     from uncollapse.losses import ContrastiveLoss as ContrastiveLoss
@@ -66,8 +66,8 @@ _HOMES = {
     "data": "load",
     "distances": "pairwise_distances",
     "geometry": "diameter",
-    "health": "CollapseMonitor Guard Health SentenceLoss drift forecast measure mode_drift probe "
-    "watch",
+    "health": "CollapseMonitor Guard Health drift forecast measure mode_drift probe watch",
+    "integrations": "SentenceLoss",
     "losses": "ArcFaceLoss CircleLoss ContrastiveLoss CosFaceLoss CrossBatchMemory IdentityLoss "
     "Loss MarginLoss MultiSimilarityLoss MultipleNegativesRankingLoss NTXentLoss "
     "ProxyAnchorLoss ProxyNCALoss SupConLoss TripletLoss as_pml",

@@ -242,20 +242,17 @@ def forecast(
         if loss_fn.normalize:
             embedded = [(nn.functional.normalize(z, dim=1), labels) for z, labels in embedded]
         unit = drifts.has_unit_rows(embedded[0][0])
+        unseen = other_batches(network, data, *shape, batches, seed)
         try:
-            with drifts.filled_memories(
-                loss_fn, other_batches(network, data, *shape, batches, seed)
-            ):
+            with drifts.filled_memories(loss_fn, unseen):
                 for strategy in (first, *others):
                     strategies.apply_strategy(loss_fn, strategy)
                     cell = _cell(loss_fn, embedded, shape, strategy, c, unit)
                     (cells if strategy == first else extra).append(cell)
             if probe_steps:  # a memory begins empty there, as in the run
                 strategies.apply_strategy(loss_fn, first)
-                stream = _batches(data, *shape, seed)
-                short = drifts.probe(
-                    network, loss_fn, stream, probe_steps, lr=probe_lr, normalize=unit
-                )
+                stream, how = _batches(data, *shape, seed), {"lr": probe_lr, "normalize": unit}
+                short = drifts.probe(network, loss_fn, stream, probe_steps, **how)
                 cells[-1] = replace(cells[-1], probe=short)
         finally:
             strategies.apply_strategy(loss_fn, first)

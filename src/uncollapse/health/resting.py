@@ -27,7 +27,6 @@ from uncollapse._base.files import read_toml
 from uncollapse.health.strategy import RunSettings, random_streams_kept
 from uncollapse.losses import TupleLoss
 from uncollapse.losses.proxies import ProxyLoss
-from uncollapse.losses.registry import Level, evaluate, names_in
 
 __all__ = ["STATES", "Resting", "StuckLoss", "explain_loss", "resting_values"]
 
@@ -258,3 +257,35 @@ class StuckLoss:
         where = self.level or f"{self.value:.4g}"
         means = f": {STATES[self.level.state]}" if self.level else ""
         return f"loss has sat at {where} for {self.count} updates{means}"
+
+
+# Formulas: what losses declare as `resting`, and `resting.toml` for others.
+
+Level = tuple[float, str]  # a value of a loss, and its formula for a reader
+_FUNCTIONS = {name: getattr(math, name) for name in ("exp", "sin", "cos", "acos", "nan")}
+_FUNCTIONS |= {"ln": math.log, "__builtins__": {}}
+
+
+def names_in(formula: str) -> set[str]:
+    """The settings and sizes that a formula names."""
+    return set(compile(formula, "formula", "eval").co_names) - set(_FUNCTIONS)
+
+
+def evaluate(formula: str, names: dict[str, Any]) -> Level:
+    """The value of one of our own formulas, and how it is written for a reader.
+
+    >>> evaluate("ln(rows - 1) * temperature / 0.07", {"rows": 128, "temperature": 0.1})
+    (6.9202..., 'ln 127 · 0.1/0.07')
+    >>> evaluate("ln(2) if soft else margin", {"soft": False, "margin": 0.2})
+    (0.2, 'margin')
+    """
+    known = _FUNCTIONS | names
+    if choice := re.fullmatch("(.+) if (.+) else (.+)", formula):
+        formula = choice[1] if eval(choice[2], known) else choice[3]
+    value = float(eval(formula, known))  # our own text, and no builtins
+    if formula.isidentifier():
+        return value, formula
+    shown = {name: f"{v:g}" for name, v in names.items() if isinstance(v, int | float)}
+    text = re.sub("[a-z_]+", lambda name: shown.get(name[0], name[0]), formula)
+    text = re.sub(r" ?\((\d+( [-+*] \d+)*)\)", lambda m: f" {eval(m[1])}", text)
+    return value, text.replace(" / ", "/").replace("**2", "²").replace("*", "·")

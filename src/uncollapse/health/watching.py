@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -24,19 +24,36 @@ from uncollapse.distances import pairwise_distances
 from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, read_labels
 from uncollapse.health.drifts import direction_rate
 from uncollapse.health.guard import Guard, GuardEvent
-from uncollapse.health.loggers import Logger, log_health
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Listener, processes
 from uncollapse.health.verdict import VERDICTS, Health
 from uncollapse.losses import Loss
 
-__all__ = ["Watch", "watch"]
+__all__ = ["Logger", "Watch", "log_health", "watch"]
 
 _EVERY = 10  # steps between two looks, after the first hundred
 _CALLS = 16  # calls of an accumulated step that are judged together
 _BLIND = 20  # steps without a call that could be read: then something is wrong
 _HISTORY = 2000  # looks that are kept; beyond, every other one is dropped
 _log = logging.getLogger("uncollapse")
+
+
+class Logger(Protocol):
+    """Takes numbers by step. With its `run_id` a resumed run continues the same log."""
+
+    run_id: str | None
+
+    def log(self, scalars: Mapping[str, float], step: int) -> None:
+        """Numbers by name."""
+
+    def note(self, name: str, text: str, step: int) -> None:
+        """A text by name."""
+
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """The run's settings, by dotted name."""
+
+    def close(self) -> None:
+        """Close the logger."""
 
 
 class Watch:
@@ -422,6 +439,33 @@ def _curve(values: Sequence[float]) -> str:
 
 def _log_event(event: GuardEvent) -> None:
     _log.warning("uncollapse, %s", event)
+
+
+def log_health(
+    logger: Logger, health: Health, step: int | None = None, *, prefix: str = "collapse"
+) -> None:
+    """Log every scalar of `health`, and, when it is not healthy, the reasons and the advice.
+
+    `verdict` is logged as its index in `VERDICTS`: 0 is healthy. In a loop:
+
+        logger, monitor = WandbLogger(), CollapseMonitor(loss_fn)
+        log_health(logger, monitor.update(z, labels, loss))
+
+    >>> from uncollapse.health import measure
+    >>> class Printer:
+    ...     def log(self, scalars, step):
+    ...         print("diameter", scalars["collapse/diameter"], step)
+    ...     def note(self, name, text, step):
+    ...         print(name, text)
+    >>> log_health(Printer(), measure(torch.zeros(3, 2)), step=7)
+    diameter 0.0 7
+    collapse/verdict network-collapse
+      all embeddings are equal
+    """
+    step = (health.step or 0) if step is None else step
+    logger.log({f"{prefix}/{name}": value for name, value in health.scalars().items()}, step)
+    if health.verdict != "healthy":
+        logger.note(f"{prefix}/verdict", str(health), step)
 
 
 watch = Watch  # as a user calls it

@@ -1,8 +1,6 @@
 """The losses a config can name: one line each; everything else is declared beside the loss."""
 
 import inspect
-import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,35 +94,3 @@ def make_loss(
     }
     wanted = inspect.signature(kind).parameters
     return kind(**settings, **{name: given[name] for name in given if name in wanted})
-
-
-# What losses declare as `resting`, and `health/resting.toml` for others.
-
-Level = tuple[float, str]  # a value of a loss, and its formula for a reader
-_FUNCTIONS = {name: getattr(math, name) for name in ("exp", "sin", "cos", "acos", "nan")}
-_FUNCTIONS |= {"ln": math.log, "__builtins__": {}}
-
-
-def names_in(formula: str) -> set[str]:
-    """The settings and sizes that a formula names."""
-    return set(compile(formula, "formula", "eval").co_names) - set(_FUNCTIONS)
-
-
-def evaluate(formula: str, names: Mapping[str, Any]) -> tuple[float, str]:
-    """The value of one of our own formulas, and how it is written for a reader.
-
-    >>> evaluate("ln(rows - 1) * temperature / 0.07", {"rows": 128, "temperature": 0.1})
-    (6.9202..., 'ln 127 · 0.1/0.07')
-    >>> evaluate("ln(2) if soft else margin", {"soft": False, "margin": 0.2})
-    (0.2, 'margin')
-    """
-    known = _FUNCTIONS | dict(names)
-    if choice := re.fullmatch("(.+) if (.+) else (.+)", formula):
-        formula = choice[1] if eval(choice[2], known) else choice[3]
-    value = float(eval(formula, known))  # our own text, and no builtins
-    if formula.isidentifier():
-        return value, formula
-    shown = {name: f"{v:g}" for name, v in names.items() if isinstance(v, int | float)}
-    text = re.sub("[a-z_]+", lambda name: shown.get(name[0], name[0]), formula)
-    text = re.sub(r" ?\((\d+( [-+*] \d+)*)\)", lambda m: f" {eval(m[1])}", text)
-    return value, text.replace(" / ", "/").replace("**2", "²").replace("*", "·")

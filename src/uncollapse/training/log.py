@@ -11,7 +11,8 @@ from typing import Any, TextIO
 
 from uncollapse._base import files
 from uncollapse._base.files import write_text
-from uncollapse.health.loggers import Logger, open_logger
+from uncollapse.health import Logger
+from uncollapse.integrations.loggers import open_logger
 from uncollapse.training.config import Config
 from uncollapse.training.manifest import Manifest
 

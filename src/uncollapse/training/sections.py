@@ -15,7 +15,7 @@ from pydantic_core import CoreSchema, core_schema
 from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
-from uncollapse.health.loggers import LOGGERS
+from uncollapse.integrations.loggers import LOGGERS
 from uncollapse.losses import TripletLoss, TupleLoss, registry
 from uncollapse.losses.base import Choice, Number
 from uncollapse.losses.combined import NECKS

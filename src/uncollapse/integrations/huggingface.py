@@ -19,10 +19,9 @@ from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.extras import import_extra
 from uncollapse._base.files import written_aside
 from uncollapse.health.guard import ACTIONS, Guard, GuardEvent
-from uncollapse.health.loggers import Logger
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.strategy import RunSettings
-from uncollapse.health.watching import Watch
+from uncollapse.health.watching import Logger, Watch
 from uncollapse.losses.columns import ColumnLoss, join_columns
 
 __all__ = ["CollapseCallback", "SentenceLoss"]

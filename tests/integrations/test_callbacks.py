@@ -32,7 +32,7 @@ def _shrink(model):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_lightning_trainer_feeds_and_saves_the_monitor(tmp_path):
-    from uncollapse.health.lightning import CollapseCallback, _installed
+    from uncollapse.integrations.lightning import CollapseCallback, _installed
 
     if not _installed:
         pytest.skip("needs lightning or pytorch_lightning")
@@ -79,7 +79,7 @@ def test_lightning_trainer_feeds_and_saves_the_monitor(tmp_path):
 def test_hugging_face_trainer_feeds_the_monitor(tmp_path):
     pytest.importorskip("accelerate")
     transformers = pytest.importorskip("transformers")
-    from uncollapse.health.huggingface import CollapseCallback
+    from uncollapse.integrations.huggingface import CollapseCallback
 
     class Model(nn.Module):
         def __init__(self):
@@ -111,7 +111,7 @@ def test_hugging_face_trainer_feeds_the_monitor(tmp_path):
 
 @pytest.mark.parametrize("module", ["lightning", "huggingface"])
 def test_a_missing_package_is_named(module):
-    home = importlib.import_module(f"uncollapse.health.{module}")
+    home = importlib.import_module(f"uncollapse.integrations.{module}")
     if home._installed:
         pytest.skip("its package is installed")
     with pytest.raises(MissingExtraError, match=module):

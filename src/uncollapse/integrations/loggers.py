@@ -11,31 +11,13 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.extras import import_extra
-from uncollapse.health.verdict import Health
+from uncollapse.health import Logger
 
-__all__ = ["Logger", "MlflowLogger", "TensorBoardLogger", "WandbLogger", "log_health"]
-
-
-class Logger(Protocol):
-    """Takes numbers by step. With its `run_id` a resumed run continues the same log."""
-
-    run_id: str | None
-
-    def log(self, scalars: Mapping[str, float], step: int) -> None:
-        """Numbers by name."""
-
-    def note(self, name: str, text: str, step: int) -> None:
-        """A text by name."""
-
-    def log_config(self, config: Mapping[str, Any]) -> None:
-        """The run's settings, by dotted name."""
-
-    def close(self) -> None:
-        """Close the logger."""
+__all__ = ["MlflowLogger", "TensorBoardLogger", "WandbLogger", "open_logger"]
 
 
 class TensorBoardLogger:
@@ -177,35 +159,6 @@ def open_logger(kind: str, folder: Path, *, run_id: str | None = None) -> Logger
     if kind == "wandb":
         return WandbLogger(folder, name=folder.name, run_id=run_id)
     return MlflowLogger(name=folder.name, run_id=run_id)
-
-
-def log_health(
-    logger: Logger, health: Health, step: int | None = None, *, prefix: str = "collapse"
-) -> None:
-    """Log every scalar of `health`, and, when it is not healthy, the reasons and the advice.
-
-    `verdict` is logged as its index in `VERDICTS`: 0 is healthy. In a loop:
-
-        logger, monitor = WandbLogger(), CollapseMonitor(loss_fn)
-        log_health(logger, monitor.update(z, labels, loss))
-
-    >>> import torch
-    >>> from uncollapse.health import measure
-    >>> class Printer:
-    ...     def add_scalar(self, tag, scalar_value, global_step=None):
-    ...         if tag == "collapse/diameter":
-    ...             print(tag, scalar_value, global_step)
-    ...     def add_text(self, tag, text_string, global_step=None):
-    ...         print(tag, text_string)
-    >>> log_health(TensorBoardLogger(writer=Printer()), measure(torch.zeros(3, 2)), step=7)
-    collapse/diameter 0.0 7
-    collapse/verdict network-collapse
-      all embeddings are equal
-    """
-    step = (health.step or 0) if step is None else step
-    logger.log({f"{prefix}/{name}": value for name, value in health.scalars().items()}, step)
-    if health.verdict != "healthy":
-        logger.note(f"{prefix}/verdict", str(health), step)
 
 
 def _plain(name: str) -> str:

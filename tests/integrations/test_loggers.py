@@ -9,8 +9,9 @@ import torch
 import uncollapse as uc
 from support.errors import refused
 from uncollapse._base.extras import MissingExtraError
-from uncollapse.health import MlflowLogger, TensorBoardLogger, WandbLogger, log_health, measure
-from uncollapse.health.loggers import LOGGERS, open_logger
+from uncollapse.health import log_health, measure
+from uncollapse.integrations import MlflowLogger, TensorBoardLogger, WandbLogger
+from uncollapse.integrations.loggers import LOGGERS, open_logger
 
 CONFIG = {"loss.name": "triplet", "batch.p": 8, "data.root": None}
 

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 import uncollapse as uc
 from support.errors import refused
-from uncollapse.health import SentenceLoss
-from uncollapse.health.huggingface import CollapseCallback
+from uncollapse.integrations import SentenceLoss
+from uncollapse.integrations.huggingface import CollapseCallback
 from uncollapse.losses import ColumnLoss, MultipleNegativesRankingLoss, ProxyNCALoss, TripletLoss
 from uncollapse.mining import Miner
 
