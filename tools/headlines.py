@@ -34,6 +34,10 @@ SENTENCES = {
         "at a median of {median} % of the best R@1 reached by hand (smallest {smallest} %)",
         "without a false alarm in {healthy} healthy runs",
     ],
+    "docs/watch.md": [
+        "with an AUC of {probe} over {runs} runs, and all of {collapsing} collapsing batch-hard "
+        "runs were rescued",
+    ],
     "docs/measured.md": [
         "{easy} ± {easy_std} with easy positives, {plain} ± {plain_std} without "
         "(multi-similarity, 3 seeds; the paper: {easy_paper}, {plain_paper})",

@@ -25,7 +25,8 @@ def test_the_pages_have_the_figures_of_the_result_files():
 def test_another_figure_in_a_page_or_in_the_results_is_seen_and_written(tmp_path):
     for name in ("forecast", "rescue", "table3"):
         shutil.copytree(ROOT / "docs" / "results" / name, tmp_path / "docs" / "results" / name)
-    for name in ("README.md", "docs/forecast.md", "docs/guard.md", "docs/measured.md"):
+    pages = ("forecast", "guard", "measured", "watch")
+    for name in ("README.md", *(f"docs/{page}.md" for page in pages)):
         shutil.copy(ROOT / name, tmp_path / name)
     readme = tmp_path / "README.md"
     before = readme.read_text(encoding="utf-8")
