@@ -106,7 +106,7 @@ def _map(name: str, story: Story) -> Chart:
     plane = _plane(story.end)
     reach = max(1.1 * float(plane.abs().max()), 0.05 * story.diameters[0])
     axes = Axes(Scale(-reach, reach, 0, SIDE), Scale(-reach, reach, SIDE, 0))
-    marks: list[Mark] = [Rect(0.5, 0.5, SIDE - 1, SIDE - 1, colour="line")]
+    marks: list[Mark] = [Rect(0.5, 0.5, SIDE - 1, SIDE - 1, color="line")]
     for letter in range(SHOWN):
         x, y = plane[letter * DRAWINGS : (letter + 1) * DRAWINGS].T.tolist()
         marks.append(Points(axes.places(x, y), marker_kind(letter), f"s{letter}", size=0.8))

@@ -85,7 +85,8 @@ def joined(parts: list[Tensor]) -> Tensor:
 def read_labels(args: Any, kwargs: Any, n: int) -> Any:
     """The labels in a call: n whole numbers or names; those called labels or targets first."""
     leaves = [(key, x) for key, x in _leaves((args, kwargs)) if _is_labels(x, n)]
-    best = [x for key, x in leaves if key in _LABELS] or [x for _, x in leaves]
+    # Other names may be of anything: token ids and offsets are whole numbers too.
+    best = [x for key, x in leaves if key in _LABELS] or [x for key, x in leaves if not key]
     return best[0].flatten() if best and isinstance(best[0], Tensor) else (best or [None])[0]
 
 

@@ -235,8 +235,7 @@ def forecast(
     first = strategies.strategy_of(loss_fn)
     ranked = rank_strategies(first, settings) if alternatives else []
     others = [strategy for strategy in ranked if strategy.lr_factor == 1.0]
-    cells: list[ForecastCell] = []
-    extra: list[ForecastCell] = []
+    cells, extra = list[ForecastCell](), list[ForecastCell]()
     for done, (network, shape) in enumerate(itertools.product(networks, shapes), 1):
         embedded = list(embedded_batches(network, data, *shape, batches, seed))
         if loss_fn.normalize:
@@ -251,8 +250,8 @@ def forecast(
                     (cells if strategy == first else extra).append(cell)
             if probe_steps:  # a memory begins empty there, as in the run
                 strategies.apply_strategy(loss_fn, first)
-                stream, how = _batches(data, *shape, seed), {"lr": probe_lr, "normalize": unit}
-                short = drifts.probe(network, loss_fn, stream, probe_steps, **how)
+                given = (network, loss_fn, _batches(data, *shape, seed), probe_steps)
+                short = drifts.probe(*given, lr=probe_lr, normalize=unit)
                 cells[-1] = replace(cells[-1], probe=short)
         finally:
             strategies.apply_strategy(loss_fn, first)

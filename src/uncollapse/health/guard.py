@@ -207,8 +207,9 @@ class Guard:
         states = [self.model.state_dict(), *(each.state_dict() for each in self.optimizers)]
         tensors = [leaf for leaf in tree_leaves(states) if isinstance(leaf, Tensor)]
         size = sum(tensor.nbytes for tensor in tensors) / 2**20
-        batches = races.MOST_BYTES // 2**20 * isinstance(self._trial, LoopTrial)
-        return f"two copies of the network ({size:.3g} MB each) and at most {batches} MB of batches"
+        batches = f" and at most {races.MOST_BYTES // 2**20} MB of batches"
+        batches *= isinstance(self._trial, LoopTrial)
+        return f"two copies of the network ({size:.3g} MB each){batches}"
 
     def close(self) -> None:
         """Let go of network, loss and optimizers; a rate that was lowered stays lowered."""
@@ -355,7 +356,8 @@ class Guard:
             self._failed.append(before)
         drifts, safe = self._alternatives()
         if not drifts:  # all have failed: to roll back again would hold the run where it is
-            self._warn(health)
+            if self.monitor.verdict != "healthy":  # a prediction is not repeated at each look
+                self._warn(health)
             return
         step, race = self._roll_back(), None
         taken = self._state.snapshots[-1]["batches_taken"] if self._state.snapshots else None
