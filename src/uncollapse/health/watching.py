@@ -15,18 +15,21 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from uncollapse._base.arrays import ArrayLike, label_array
-from uncollapse._base.check import InputError, check_int, did_you_mean, number
+from uncollapse._base.check import InputError, check_int, did_you_mean, number, percent
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, read_labels
+from uncollapse.health.advice import advise_on
 from uncollapse.health.drifts import direction_rate
+from uncollapse.health.figures import spread
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Listener, processes
-from uncollapse.health.verdict import VERDICTS, Health
+from uncollapse.health.verdict import PULLS_DIRECTIONS, VERDICTS, Health
 from uncollapse.losses import Loss
 
 __all__ = ["Logger", "Watch", "log_health", "watch"]
@@ -34,6 +37,7 @@ __all__ = ["Logger", "Watch", "log_health", "watch"]
 _EVERY = 10  # steps between two looks, after the first hundred
 _CALLS = 16  # calls of an accumulated step that are judged together
 _BLIND = 20  # steps without a call that could be read: then something is wrong
+_SETTLED, _LITTLE, _TOO_LITTLE = 60, 0.75, 0.5  # steps, and shares of the directions' spread
 _HISTORY = 2000  # looks that are kept; beyond, every other one is dropped
 _log = logging.getLogger("uncollapse")
 
@@ -138,6 +142,7 @@ class Watch:
         self.error: str | None = None
         self.history: list[dict[str, Any]] = []
         self._next = 1  # the step that is looked at next
+        self._directions: float | None = None  # their spread at the first look, without labels
         self._pairs = 0  # columns of texts so far: each pair is a class of its own
         self._texts: list[Any] = []  # what a text model gave inside the criterion
         self._stepping = False
@@ -209,7 +214,7 @@ class Watch:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs to go on with the same watch."""
-        names = ("step", "_next", "_pairs", "history")
+        names = ("step", "_next", "_pairs", "_directions", "history")
         return {"guard": self.guard.state_dict()} | {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -314,6 +319,8 @@ class Watch:
             self.guard.measured_drift = _radial_drift(rows, slope)
         monitor.settings = replace(monitor.settings, direction_drift=pull)
         events = self.guard.after_step(rows, labels, loss, self.step)
+        if labels is None and monitor.settings.margin is None:
+            self._look_at_directions(rows, pull)
         health = monitor.health
         soon = monitor.undecided or any(event.kind == "rescue" for event in events)
         self._next = self.step + (1 if soon else min(self.every, max(1, self.step // 10)))
@@ -327,6 +334,24 @@ class Watch:
                 del self.history[1::2]
             for logger in self.loggers:
                 log_health(logger, health, self.step, prefix=self.prefix)
+
+    def _look_at_directions(self, rows: Tensor, pull: float | None) -> None:
+        """Warn once of a run without labels whose directions have lost much of their spread.
+
+        The rule is that of docs/results/label-free; a loss that pulls them together gets less room.
+        """
+        now = spread(functional.normalize(rows.float(), dim=1))
+        first = self._directions = now if self._directions is None else self._directions
+        room = _LITTLE if pull is not None and pull > PULLS_DIRECTIONS else _TOO_LITTLE
+        if self.step < _SETTLED or first == 0 or now >= room * first:
+            return
+        self._directions = math.nan  # said
+        advice = advise_on("cone", self.guard.monitor.settings)
+        reason = f"{percent(now / first, 2)} of the spread of directions is left"
+        words = "; ".join(filter(None, (reason, advice.cause, advice.sentence)))
+        event = GuardEvent(self.step, "warning", f"shrinking: {words}")
+        self.events.append(event)
+        self.on_event(event)
 
     def _repr_html_(self) -> str:
         """The last look, for a notebook."""
