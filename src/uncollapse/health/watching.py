@@ -22,8 +22,8 @@ from torch.utils.hooks import RemovableHandle
 from uncollapse._base.arrays import ArrayLike, label_array
 from uncollapse._base.check import InputError, check_int, did_you_mean, number, percent
 from uncollapse.distances import pairwise_distances
-from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, read_labels
 from uncollapse.health.advice import advise_on
+from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, read_labels
 from uncollapse.health.drifts import direction_rate
 from uncollapse.health.figures import spread
 from uncollapse.health.guard import Guard, GuardEvent
@@ -319,7 +319,7 @@ class Watch:
             self.guard.measured_drift = _radial_drift(rows, slope)
         monitor.settings = replace(monitor.settings, direction_drift=pull)
         events = self.guard.after_step(rows, labels, loss, self.step)
-        if labels is None and monitor.settings.margin is None:
+        if labels is None and isinstance(rows, Tensor) and monitor.settings.margin is None:
             self._look_at_directions(rows, pull)
         health = monitor.health
         soon = monitor.undecided or any(event.kind == "rescue" for event in events)
@@ -343,9 +343,9 @@ class Watch:
         now = spread(functional.normalize(rows.float(), dim=1))
         first = self._directions = now if self._directions is None else self._directions
         room = _LITTLE if pull is not None and pull > PULLS_DIRECTIONS else _TOO_LITTLE
-        if self.step < _SETTLED or first == 0 or now >= room * first:
+        if self.step < _SETTLED or not now < room * first:
             return
-        self._directions = math.nan  # said
+        self._directions = 0.0  # said: nothing is below it
         advice = advise_on("cone", self.guard.monitor.settings)
         reason = f"{percent(now / first, 2)} of the spread of directions is left"
         words = "; ".join(filter(None, (reason, advice.cause, advice.sentence)))

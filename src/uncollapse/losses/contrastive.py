@@ -3,17 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from uncollapse.losses.base import (
-    Batch,
-    Choice,
-    DistanceChoice,
-    Elements,
-    LossInfo,
-    Named,
-    Number,
-    TupleLoss,
-    sum_of_means,
-)
+from uncollapse.losses import base
+from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.on_graph import mean_or_zero
 
 
@@ -50,7 +41,7 @@ class ContrastiveLoss(TupleLoss):
     info = LossInfo("contrastive", {"contrastive": {"margin": 1.0}})
     resting = "margin if cosine == 1 and reduction != 'pairs' else nan"
     reduction = Choice("mean", "nonzero", "pairs")
-    distance = DistanceChoice()
+    distance = base.DistanceChoice()
     margin = Number(0.0)
     pos_margin = Number(0.0)
 
@@ -78,4 +69,4 @@ class ContrastiveLoss(TupleLoss):
         """As `reduction` says."""
         if self.reduction == "pairs":
             return mean_or_zero(elements.loss, elements.real)
-        return sum_of_means(elements, nonzero=self.reduction == "nonzero")
+        return base.sum_of_means(elements, nonzero=self.reduction == "nonzero")
