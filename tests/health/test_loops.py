@@ -1,6 +1,7 @@
 """Loops as people write them: the watch breaks none of them, and changes no healthy one."""
 
 import copy
+from functools import cache
 
 import pytest
 
@@ -46,12 +47,11 @@ def test_a_compiled_step_stays_one_graph_and_is_told_that_nothing_is_seen():
     assert "torch.compile" in watch.error
 
 
-def unwatched(loop, known={}):  # noqa: B006
+@cache
+def unwatched(loop):
     """The traces of a loop, made once for all actions."""
-    if loop not in known:
-        model, criterion, optimizer, _, trace = run(loop, 200, watched=False)
-        known[loop] = copy.deepcopy(traces(model, criterion, optimizer, trace))
-    return known[loop]
+    model, criterion, optimizer, _, trace = run(loop, 200, watched=False)
+    return copy.deepcopy(traces(model, criterion, optimizer, trace))
 
 
 @pytest.mark.slow

@@ -87,7 +87,6 @@ class Silent:
 EVERYWHERE = {  # what fails, and at which of its calls
     "read_call": (watching, (1, 5)),
     "loss_in": (watching, (1, 5)),
-    "_radial_drift": (watching, (1, 5)),
     "log_health": (watching, (1, 5)),
     "to_host": (monitor, (1, 5)),
     "health_figures": (monitor, (1, 3)),
@@ -106,8 +105,9 @@ FOR_RESCUES = {
 }
 IN_A_RESCUE = {
     "rank_strategies": (guard, (1,)),
-    "plan_race": (guard, (1,)),
-    "run_race": (guard, (1,)),
+    "RacePlan": (race, (1,)),
+    "_first_of_each_form": (race, (1,)),
+    "nearest_is_own_class": (race, (1, 2)),
     "apply_strategy": (guard, (3, 6)),
     "copy_state": (race.Trial, (1, 2, 4)),
     "restore": (race.Trial, (1, 2, 4)),
@@ -117,6 +117,7 @@ IN_A_RESCUE = {
     "_record": (Guard, (1,)),
 }
 LAYER = {"layer_rows": (watching, (1, 5))}
+DRIFT_OF_A_LAYER = {"_radial_drift": (watching, (1, 5))}
 ERRORS = [
     RuntimeError("out of luck"),
     OSError(28, "No space left on device"),
@@ -183,11 +184,12 @@ def broken_run(monkeypatch, owner, name, at, error, loop=plain, **options):
         *cases(FOR_RESCUES, "rescue"),
         *cases(IN_A_RESCUE, "rescue"),
         *cases(LAYER, "warn", "stop", "rescue"),
+        *cases(DRIFT_OF_A_LAYER, "rescue"),
     ],
 )
 def test_a_fault_ends_the_watching_and_nothing_else(owner, name, at, action, monkeypatch, caplog):
     error = ERRORS[(len(name) + at) % len(ERRORS)]
-    loop = layer_of_noise if name in LAYER else plain
+    loop = layer_of_noise if name in {**LAYER, **DRIFT_OF_A_LAYER} else plain
     with caplog.at_level(logging.WARNING, "uncollapse"):
         watch, running, fault, states = broken_run(
             monkeypatch, owner, name, at, error, loop, action=action
