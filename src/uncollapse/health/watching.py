@@ -255,8 +255,9 @@ class Watch:
             self._rows.append(_Seen(rows.detach().clone(), None, None, [slope]))
 
     def _see_texts(self, module: nn.Module, args: Any, output: Any) -> None:
-        if isinstance(output, Mapping) and "sentence_embedding" in output:
-            self._texts.append(output["sentence_embedding"])
+        rows = output.get("sentence_embedding") if isinstance(output, Mapping) else None
+        if _has_graph(rows):  # not of an evaluation
+            self._texts.append(rows)
 
     def _see_criterion(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         due = self._next <= self.step + 1
