@@ -875,3 +875,89 @@ def test_batches_without_triplets_in_a_rescue_are_not_warned_of():
                 fit(loss, optimizer)
     assert watch.error is None
     assert watch.events
+
+
+# Without labels.
+
+
+class TwoHeads(nn.Module):
+    """A projector and a predictor, as in SimSiam."""
+
+    def __init__(self):
+        super().__init__()
+        self.projector, self.predictor = (
+            nn.Sequential(
+                nn.Linear(32, inner), nn.BatchNorm1d(inner), nn.ReLU(), nn.Linear(inner, 32)
+            )
+            for inner in (64, 16)
+        )
+
+    def forward(self, x):
+        z = self.projector(x)
+        return z, self.predictor(z)
+
+
+class Aligned(nn.Module):
+    """The negative cosine of two views, as lightly has it: who wants a stop-gradient detaches."""
+
+    def forward(self, x0, x1):
+        return -functional.cosine_similarity(x0, x1).mean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", [None, "projector"])
+@pytest.mark.parametrize("stop_gradient", [True, False])
+def test_a_loss_that_pulls_directions_together_is_reported_once(stop_gradient, layer):
+    seed_all()
+    model, criterion = TwoHeads(), Aligned()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    watch = uc.watch(model, criterion, optimizer, layer=layer)
+    for _ in range(100):
+        x = torch.randn(128, 32)
+        (z, p), (other, q) = (model(x + 0.3 * torch.randn_like(x)) for _ in range(2))
+        if stop_gradient:
+            z, other = z.detach(), other.detach()
+        optimizer.zero_grad()
+        (0.5 * (criterion(p, other) + criterion(q, z))).backward()
+        optimizer.step()
+    assert watch.error is None
+    if stop_gradient:
+        assert not watch.events
+        assert watch.history[-1]["direction_drift"] < 0.1
+        return
+    (event,) = watch.events
+    assert event.step >= 60
+    assert "of the spread of directions is left" in event.text
+    assert "stop-gradient" in event.text
+    assert "positives" not in event.text
+
+
+def test_rows_without_labels_that_turn_to_one_direction_become_a_cone():
+    seen = CollapseMonitor(patience=2)
+    z = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    for step in range(60):
+        seen.update(z + (0.0 if step < 20 else 30.0), step=step)
+    assert seen.verdict == "cone"
+    assert "predictor" in seen.advice
+
+
+def test_token_ids_are_not_taken_for_labels():
+    z, labels = torch.randn(4, 2, requires_grad=True), torch.tensor([0, 0, 1, 1])
+    features = {"input_ids": torch.arange(4), "sentence_embedding": z}
+    call = read_call(nn.Identity(), ([features], labels), {}, z.sum())
+    assert call.labels is labels or torch.equal(call.labels, labels)
+
+
+def test_a_loss_that_rests_while_rows_differ_is_reported_once():
+    seed_all()
+    model, criterion = nn.Linear(IN, DIM), uc.SupConLoss(temperature=1e4)  # all pairs count alike
+    optimizer = torch.optim.SGD(model.parameters(), 1e-9)
+    watch = uc.watch(model, criterion, optimizer, every=1)
+    for step in range(120):
+        optimizer.zero_grad()
+        criterion(model(noise(step)), LABELS).backward()
+        optimizer.step()
+    (event,) = watch.events
+    assert event.kind == "warning"
+    assert f"ln {ROWS - 1}" in event.text
+    assert "not learning" in event.text

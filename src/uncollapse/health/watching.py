@@ -29,7 +29,7 @@ from uncollapse.health.figures import spread
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Listener, processes
-from uncollapse.health.verdict import PULLS_DIRECTIONS, VERDICTS, Health
+from uncollapse.health.verdict import VERDICTS, Health
 from uncollapse.losses import Loss
 
 __all__ = ["Logger", "Watch", "log_health", "watch"]
@@ -37,7 +37,8 @@ __all__ = ["Logger", "Watch", "log_health", "watch"]
 _EVERY = 10  # steps between two looks, after the first hundred
 _CALLS = 16  # calls of an accumulated step that are judged together
 _BLIND = 20  # steps without a call that could be read: then something is wrong
-_SETTLED, _LITTLE, _TOO_LITTLE = 60, 0.75, 0.5  # steps, and shares of the directions' spread
+# Of docs/results/label-free: steps, shares of the directions' spread, and the drift between them.
+_SETTLED, _LITTLE, _TOO_LITTLE, _PULLS = 60, 0.75, 0.5, 0.1
 _HISTORY = 2000  # looks that are kept; beyond, every other one is dropped
 _log = logging.getLogger("uncollapse")
 
@@ -343,7 +344,7 @@ class Watch:
         """
         now = spread(functional.normalize(rows.float(), dim=1))
         first = self._directions = now if self._directions is None else self._directions
-        room = _LITTLE if pull is not None and pull > PULLS_DIRECTIONS else _TOO_LITTLE
+        room = _LITTLE if pull is not None and pull > _PULLS else _TOO_LITTLE
         if self.step < _SETTLED or not now < room * first:
             return
         self._directions = 0.0  # said: nothing is below it
