@@ -115,7 +115,7 @@ def _step(model: nn.Module, inputs: Tensor, loss_fn: nn.Module | None = None) ->
     optimizer.step()
 
 
-def _watching(network: nn.Module, inputs: Tensor, how: str, steps: int = 500) -> float:
+def _watching(network: nn.Module, inputs: Tensor, how: str, steps: int = 200) -> float:
     """Seconds of a step that go into watching: the loop's time with it, less without it."""
     model = Repeated(network)
     loss_fn = TripletLoss(margin=0.2, miner=Miner("easy", "hard"))

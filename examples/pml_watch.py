@@ -1,10 +1,10 @@
-"""Watch a pytorch-metric-learning run: batch-hard mining collapses, and the monitor says so.
+"""Watch a pytorch-metric-learning run: batch-hard mining collapses, and the watch says so.
 
     pip install uncollapse pytorch-metric-learning
-    python examples/pml_monitor.py
+    python examples/pml_watch.py
 
 Trains twice on the digits that come with scikit-learn. The miner and the loss are theirs; the only
-line added to the loop is `monitor.update`.
+line added is `uc.watch`.
 """
 
 from __future__ import annotations
@@ -13,30 +13,27 @@ import torch
 from pytorch_metric_learning import distances, losses, miners, reducers
 from torch import nn
 
-from uncollapse.data import load
-from uncollapse.health import CollapseMonitor, Health
+import uncollapse as uc
 
 
-def train(miner: nn.Module, steps: int = 100, seed: int = 0) -> Health:
+def train(miner: nn.Module, steps: int = 100, seed: int = 0) -> uc.Health:
     torch.manual_seed(seed)
-    data = load("digits")
+    data = uc.load("digits")
     pixels, labels = data[torch.arange(len(data))]
     labels = labels[torch.randperm(len(labels))]  # labels that cannot be learned: a hard set
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32))
     distance = distances.LpDistance(normalize_embeddings=False)
     loss_fn = losses.TripletMarginLoss(0.2, distance=distance, reducer=reducers.MeanReducer())
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    monitor = CollapseMonitor(
-        loss_fn, miner=miner, on_change=lambda h: print(f"step {h.step}: {h}")
-    )
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    watch = uc.watch(model, loss_fn, optimizer, miner=miner, on_event=print)
     for step in range(steps):
         rows = torch.cat([(labels == c).nonzero().flatten().roll(step)[:8] for c in range(10)])
         z = model(pixels[rows])
         loss = loss_fn(z, labels[rows], miner(z, labels[rows]))
-        health = monitor.update(z, labels[rows], loss, step)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
+    health = watch.health
     print(f"after {steps} steps: {health.verdict}, diameter {health.diameter:.3g}\n")
     return health
 
