@@ -221,6 +221,15 @@ def test_recent_batches_are_of_training_only_and_the_oldest_are_forgotten():
     assert torch.equal(trial.batches[0].args[0], batch(8))
 
 
+def test_a_network_under_autocast_is_raced_under_it():
+    trial = loop_trial(model := network(), None, steps=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        z = model(batch(0))
+    trial.add(z.float(), LABELS)
+    (recorded,) = trial.batches
+    assert recorded.precision == trial._embedded(recorded).dtype == torch.bfloat16
+
+
 def test_inputs_and_labels_are_copied_as_a_loop_may_refill_its_buffers():
     trial = loop_trial(model := network(), None, steps=0)
     inputs, labels = batch(0).numpy().copy(), LABELS.numpy().copy()

@@ -343,7 +343,7 @@ class LoopTrial(Trial):
         super().__init__(model, optimizer, loss_fn)
         self.max_norm = max_norm
         self.batches: deque[RecordedBatch] = deque(maxlen=MOST_BATCHES)
-        self.last_call: tuple[tuple[Any, ...], dict[str, Any], Tensor] | None = None
+        self.last_call: tuple[Any, Any, Tensor, torch.dtype | None] | None = None
         self.sample_ids: Any = None
         see = Listener(weakref.WeakMethod(self._see_network))
         self.handles.append(model.register_forward_hook(see, with_kwargs=True))
@@ -352,9 +352,13 @@ class LoopTrial(Trial):
             self.handles.append(loss_fn.register_forward_hook(see, with_kwargs=True))
 
     def _see_network(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if model.training and torch.is_grad_enabled():
-            known = isinstance(output, Tensor)
-            self.last_call = (args, kwargs, output.detach()) if known else None
+        if not model.training or not torch.is_grad_enabled():
+            return
+        self.last_call = None
+        if isinstance(output, Tensor):
+            kind = output.device.type
+            precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+            self.last_call = (args, kwargs, output.detach(), precision)
 
     def _see_loss(self, loss_fn: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         self.sample_ids = kwargs.get("sample_ids")
@@ -364,11 +368,9 @@ class LoopTrial(Trial):
         call, self.last_call = self.last_call, None
         if call is None or labels is None or not isinstance(embeddings, Tensor):
             return
-        args, kwargs, output = call
+        args, kwargs, output, precision = call
         if output.ndim != 2 or output.shape != embeddings.shape:
             return
-        kind = output.device.type
-        precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         kept: Any = tree_map(_copied, (args, kwargs, labels, self.sample_ids, output, embeddings))
         size = sum(tensor.nbytes for tensor in _tensors(kept))
         self.batches.append(RecordedBatch._make((*kept, precision, size)))
