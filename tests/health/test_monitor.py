@@ -17,7 +17,14 @@ from uncollapse.health.advice import advise
 from uncollapse.health.figures import health_figures
 from uncollapse.health.monitor import RecentRows, tight_share
 from uncollapse.health.strategy import settings_of, strategy_of
-from uncollapse.losses import ContrastiveLoss, IdentityLoss, MarginLoss, TrimmedLoss, TripletLoss
+from uncollapse.losses import (
+    ArcFaceLoss,
+    ContrastiveLoss,
+    IdentityLoss,
+    MarginLoss,
+    TrimmedLoss,
+    TripletLoss,
+)
 from uncollapse.mining import Miner
 
 P, K, DIM = 8, 4, 16
@@ -353,3 +360,29 @@ def test_the_example_shows_a_collapse_and_a_healthy_run(capsys):
     assert "hard positives mined over 80 samples" in capsys.readouterr().out
     gentle = miners.BatchEasyHardMiner("easy", "semihard", distance=distance)
     assert train(gentle).verdict == "healthy"
+
+
+def test_pairs_of_views_are_not_called_collapsed_classes():
+    monitor, views = CollapseMonitor(patience=1), torch.randn(60, 8)
+    for step in range(12):
+        z = torch.randn(30, 8, generator=torch.Generator().manual_seed(step))
+        views = torch.cat([z, z + 1e-4 * torch.randn(30, 8)])
+        ids = 30 * step + torch.arange(30).repeat(2)
+        assert monitor.update(views, ids, step=step).verdict == "healthy"
+
+
+def test_few_axes_at_the_start_are_said_only_if_they_stay():
+    generator = torch.Generator().manual_seed(0)
+    flat = torch.randn(2, 32, generator=generator)
+    monitor = CollapseMonitor(every=10, patience=1)
+    verdicts = [
+        monitor.update(torch.randn(64, 2, generator=generator) @ flat, step=step).verdict
+        for step in range(40)
+    ]
+    assert set(verdicts[:10]) == {"healthy"}
+    assert verdicts[-1] == "dimensional-collapse"
+
+
+def test_a_loss_with_a_vector_per_class_is_not_said_to_mine():
+    assert CollapseMonitor(ArcFaceLoss(num_classes=3, dim=4)).settings.positives is None
+    assert CollapseMonitor(TripletLoss()).settings.positives == "all"

@@ -70,15 +70,20 @@ def forked(size, work, *args):
     # Port 0: the store takes a free one.
     store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("fork")
+    # None connects before all are there: to fork while the store looks up the name of another rank
+    # would copy a lock of the resolver that is never opened again.
+    all_there = context.Event()
     ends = []
     for rank in range(size):
         ours, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_child, args=(rank, size, store.port, theirs, work, args))
+        given = (rank, size, store.port, all_there, theirs, work, args)
+        child = context.Process(target=_child, args=given)
         with warnings.catch_warnings():  # newer Pythons warn of threads; the child starts its own
             warnings.simplefilter("ignore", DeprecationWarning)
             child.start()
         theirs.close()
         ends.append((ours, child))
+    all_there.set()
     results = []
     for ours, child in ends:
         try:
@@ -89,7 +94,8 @@ def forked(size, work, *args):
     return results
 
 
-def _child(rank, size, port, answer, work, args):
+def _child(rank, size, port, all_there, answer, work, args):
+    all_there.wait()
     torch.set_num_threads(1)
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in place.items()})

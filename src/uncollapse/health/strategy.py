@@ -64,7 +64,9 @@ def settings_of(loss_fn: object, miner: object | None = None) -> RunSettings:
     positives, negatives = _PML_MINERS.get(kind, (None, None))
     if kind == "TripletMarginMiner":
         positives, negatives = "all", getattr(chooser, "type_of_triplets", None)
-    if chooser is None and hasattr(loss, "margin"):
+    # A loss that learns a vector per class compares with those: it mines nothing.
+    learns = isinstance(loss, nn.Module) and any(p.ndim > 1 for p in loss.parameters())
+    if chooser is None and hasattr(loss, "margin") and not learns:
         positives, negatives = "all", "all"
     distance = getattr(loss, "distance", None)
     margin: Any = getattr(loss, "margin", None)

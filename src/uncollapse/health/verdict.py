@@ -422,6 +422,8 @@ def _diverging(health: Health, limits: Thresholds, reference: Reference | None) 
 
 def _classes(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
     known = [entry for entry in health.classes if not math.isnan(entry.tightness)]
+    # A pair may be two views of one sample: it counts where no class has more rows.
+    known = [entry for entry in known if entry.count > 2] or known
     collapsed = [entry for entry in known if entry.tightness <= limits.tightness]
     # One class alone has nothing to be tight beside.
     if len(health.classes) < 2 or not collapsed:
