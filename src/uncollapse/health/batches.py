@@ -44,7 +44,7 @@ def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: 
     first two form a class per row, the first of them number `pairs`.
 
     >>> z = torch.randn(4, 2, requires_grad=True)
-    >>> call = read_call(nn.TripletMarginLoss(), (z, z, z), {}, z.sum())
+    >>> call = read_call(nn.TripletMarginLoss(), (z, 2 * z, 3 * z), {}, z.sum())
     >>> call.rows.shape, call.labels is None
     (torch.Size([12, 2]), True)
     """

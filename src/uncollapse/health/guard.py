@@ -104,8 +104,8 @@ class Guard:
     Args:
         model: the network.
         optimizer: its optimizer, or several in a list.
-        loss_fn: one of our losses; it is changed in place. For any other callable, or None,
-            `rescue` only changes the learning rate.
+        loss_fn: one of our losses; it is changed in place. For any other callable `rescue` only
+            changes the learning rate.
         monitor: by default a `CollapseMonitor` of the loss.
         action: `"warn"`, `"stop"` or `"rescue"`.
         tolerance: drifts up to this count as not shrinking.
@@ -129,7 +129,7 @@ class Guard:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
-        loss_fn: LossFn | None,
+        loss_fn: LossFn,
         monitor: CollapseMonitor | None = None,
         *,
         action: str = "rescue",
@@ -438,7 +438,7 @@ class Guard:
         if not ours and self.measured_drift is not None:
             return self.measured_drift
         rows, labels = self.monitor.recent.rows()
-        if labels is None or self.loss_fn is None:
+        if labels is None:
             return 0.0
         device = rows.device
         if isinstance(self.loss_fn, nn.Module):
@@ -516,7 +516,7 @@ def _check_parts(model: object, loss_fn: object) -> None:
     """Raise unless the two are what they are called: swapping parts is easy."""
     if not hasattr(model, "load_state_dict") or not hasattr(model, "parameters"):
         raise InputError("model", type(model).__name__, "the network: a torch.nn.Module, first")
-    if loss_fn is not None and (isinstance(loss_fn, type) or not callable(loss_fn)):
+    if isinstance(loss_fn, type) or not callable(loss_fn):
         raise InputError("loss_fn", repr(loss_fn), "a loss, or a function(embeddings, labels)")
 
 

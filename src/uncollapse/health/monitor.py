@@ -202,10 +202,11 @@ class CollapseMonitor:
 
         Of a large batch on a device, rows that follow each other: a class may be together.
         """
-        rows, n = slice(None), len(z)
-        if n > _MOST_ROWS and not z.is_cpu:
-            start = int(self.recent.random.integers(n - _MOST_ROWS + 1))
-            rows = slice(start, start + _MOST_ROWS)
+        n = len(z)
+        if n <= _MOST_ROWS or z.is_cpu:
+            return to_host(z, *parts)
+        start = int(self.recent.random.integers(n - _MOST_ROWS + 1))
+        rows = slice(start, start + _MOST_ROWS)
         per_row = (np.ndim(part) > 0 and len(part) == n for part in parts)
         some = (part[rows] if many else part for part, many in zip(parts, per_row, strict=True))
         return to_host(z[rows], *some)

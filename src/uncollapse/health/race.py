@@ -142,7 +142,7 @@ def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
         while not hasattr(inner, "_optimizer_step_post_hooks") and hasattr(inner, "optimizer"):
             inner = inner.optimizer  # Lightning's and Accelerate's wrappers
         if not hasattr(inner, "register_step_post_hook"):
-            allowed = "the network's torch.optim.Optimizer, or several in a list"
+            allowed = "the network's torch.optim.Optimizer, second, or several in a list"
             raise InputError("optimizer", type(each).__name__, allowed)
         optimizers.append(inner)
     if not optimizers:

@@ -133,8 +133,9 @@ class Watch:
         if action != "warn" and processes() > 1:
             _log.warning("with %d processes the watch only warns: each sees its own", processes())
             action = "warn"
+        loss_fn = _no_loss if criterion is None else criterion
         self.guard = Guard(
-            model, optimizer, criterion, monitor, action=action, steps=steps, **guarded
+            model, optimizer, loss_fn, monitor, action=action, steps=steps, **guarded
         )
         self.criterion, self.layer, self.by_hand = criterion, layer, by_hand
         self.every, self.prefix, self.loggers = check_int("every", every), prefix, tuple(loggers)
@@ -462,6 +463,10 @@ def _curve(values: Sequence[float]) -> str:
     line = " ".join(f"{200 * n / last:.1f},{40 - 38 * v / top:.1f}" for n, v in enumerate(values))
     style = 'fill="none" stroke="currentColor"'
     return f'<svg width="200" height="40"><polyline {style} points="{line}"/></svg>'
+
+
+def _no_loss(embeddings: Tensor, labels: ArrayLike) -> Tensor:
+    raise InputError("criterion", None, "a loss, to be called")
 
 
 def _log_event(event: GuardEvent) -> None:

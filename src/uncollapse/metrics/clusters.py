@@ -66,7 +66,7 @@ def clustering(
     >>> result.nmi, result.f1, result.clusters
     (1.0, 1.0, 2)
     """
-    values = points(x.detach().cpu() if isinstance(x, Tensor) else x)
+    values = points(x.detach().cpu() if isinstance(x, Tensor) and not x.is_meta else x)
     ids, classes = class_ids(labels, len(values))
     check_int("multiplier", multiplier)
     if clusters is None:

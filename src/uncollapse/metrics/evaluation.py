@@ -70,7 +70,7 @@ def cluster_rows(
     8
     """
     ids, classes = class_ids(labels, None)
-    if isinstance(embeddings, Tensor):  # one copy for all
+    if isinstance(embeddings, Tensor) and not embeddings.is_meta:  # one copy for all
         embeddings = embeddings.detach().cpu()
     most = max(1, len(ids) // (2 * len(classes)))
     return {

@@ -127,7 +127,8 @@ def ranked_points(x: ArrayLike, name: str, min_rows: int = 1) -> Tensor:
 
     There a ranking of few rows is done before a device has answered what each block asks.
     """
-    if isinstance(x, Tensor) and x.ndim and (len(x) <= _FEW or x.device.type == "mps"):
+    small = isinstance(x, Tensor) and x.ndim > 0 and (len(x) <= _FEW or x.device.type == "mps")
+    if isinstance(x, Tensor) and small and not x.is_meta:
         x = x.cpu()
     return points(x, name, min_rows=min_rows).detach().contiguous()
 
