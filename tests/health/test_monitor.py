@@ -371,7 +371,7 @@ def test_pairs_of_views_are_not_called_collapsed_classes():
         assert monitor.update(views, ids, step=step).verdict == "healthy"
 
 
-def test_few_axes_at_the_start_are_said_only_if_they_stay():
+def test_few_axes_in_the_first_updates_are_said_only_if_they_stay():
     generator = torch.Generator().manual_seed(0)
     flat = torch.randn(2, 32, generator=generator)
     monitor = CollapseMonitor(every=10, patience=1)

@@ -45,7 +45,6 @@ class _Counts:
     peak: float = 0.0  # largest diameter while healthy
     diameter_at_rest: float = math.nan  # diameter when the loss came to rest
     began_as_cone: bool | None = None
-    began_flat: bool | None = None  # on few axes
     calls: tuple[int, int] = (0, 0)  # full measures that batches called for; update of the last
     modes: tuple[str, ...] | None = None  # what is said of modes, once classes collapse
 
@@ -69,8 +68,8 @@ class CollapseMonitor:
     **Verdicts it does not give.** `uninformative`: at the start of training nothing is learned yet,
     and what is lost later has another name. `cone`, if rows with labels do not have length 1, or as
     long as the embedding has been one since the start. `dimensional-collapse`, in the first `every`
-    updates of an embedding that began with few axes. `class-collapse`, where no class has more than
-    two of the recent rows: these may be views of one sample.
+    updates: untrained networks use few axes. `class-collapse`, where no class has more than two of
+    the recent rows: these may be views of one sample.
 
     **The loss.** Pass it, and a loss that sits still is named in the reasons, with what its value
     means: at the margin, at log N, all similarities are equal (`health.resting`). If the embedding
@@ -318,12 +317,10 @@ class CollapseMonitor:
             wide = self.thresholds.easier(_SLACK)
             is_cone = cosine and cone_reason(seen, wide, None) is not None
             self._counts.began_as_cone = is_cone
-        if self._counts.began_flat is None:
-            self._counts.began_flat = judge(seen, limits).verdict == "dimensional-collapse"
-        flat = self._counts.began_flat and self._counts.updates <= self.every
+        early = self._counts.updates <= self.every  # an untrained network may use few axes
         pairs = all(each.count <= 2 for each in seen.classes)  # of views, it may be
         ignore = ["uninformative", *["cone"] * bool(self._counts.began_as_cone)]
-        ignore += [*["dimensional-collapse"] * flat, *["class-collapse"] * pairs]
+        ignore += [*["dimensional-collapse"] * early, *["class-collapse"] * pairs]
         return judge(seen, limits, self.reference, cosine=cosine, ignore=ignore)
 
     def _by_cosine(self, unit: bool) -> bool:
