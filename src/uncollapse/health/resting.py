@@ -152,7 +152,7 @@ def explain_loss(value: float | str, **known: float) -> list[Resting]:
     unit = min(10.0 ** -len(str(value).partition(".")[2]), 0.05 * abs(number))  # of the last digit
     for name, given in known.items():
         check_number(check_choice("option", name, _KNOWN["usual"]), given, 1e-9)
-    found = []
+    ranked = []
     for entry in _KNOWN["values"]:
         usual = _KNOWN["usual"] | entry.get("usual", {})
         names = [name for name in usual if name in names_in(entry["formula"])]
@@ -166,10 +166,10 @@ def explain_loss(value: float | str, **known: float) -> list[Resting]:
             if exact or abs(beyond) <= _KNOWN["near"][entry["state"]] * abs(number):
                 words = ", ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in settings.items())
                 resting = Resting(level, text, entry["state"], entry["loss"], words, exact)
-                found.append((not exact, guesses, resting))
-    found.sort(key=lambda ranked: (*ranked[:2], ranked[0] * abs(ranked[2].value - number)))
-    most = [found[0][0], found[0][1] + found[0][2].exact] if found else []
-    return [resting for *rank, resting in found if rank <= most]
+                ranked.append((not exact, guesses, resting))
+    ranked.sort(key=lambda entry: (*entry[:2], entry[0] * abs(entry[2].value - number)))
+    most = [ranked[0][0], ranked[0][1] + ranked[0][2].exact] if ranked else []
+    return [resting for *rank, resting in ranked if rank <= most]
 
 
 # In a run.

@@ -133,8 +133,8 @@ class SentenceLoss(nn.Module, _Handle):
         monitor: by default a `CollapseMonitor` of the loss.
         race: whether a rescue chooses by a short race.
         on_event: called with each event; by default it is logged.
-        loggers: these get the health's scalars whenever the trainer logs. The trainer's own
-            `report_to` gets each line before callbacks do, and so without them.
+        loggers: these get the figures of each look of the watch. The trainer's own `report_to` gets
+            each line before callbacks do, and so without them.
         prefix: of the scalars' names.
 
     >>> from uncollapse.losses import MultipleNegativesRankingLoss
