@@ -24,8 +24,8 @@ from uncollapse.health import Health, measure
 from uncollapse.health.verdict import cosine_text
 from uncollapse.losses import TripletLoss
 from uncollapse.metrics import retrieval
+from uncollapse.metrics.repair import cone_effects
 from uncollapse.mining import Miner
-from uncollapse.report.diagnosis import cone_effects
 
 Array = np.ndarray[Any, Any]
 ROWS = 2000  # of each file, evenly over its rows

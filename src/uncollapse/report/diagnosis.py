@@ -19,6 +19,7 @@ from uncollapse.health.figures import measure, with_modes
 from uncollapse.health.verdict import Health, Reference, Thresholds, cosine_text
 from uncollapse.metrics import evaluate_rows
 from uncollapse.metrics.collapse import spectrum
+from uncollapse.metrics.repair import CONE_ROWS, ConeEffects, cone_effects
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 
@@ -102,7 +103,7 @@ class Diagnosis:
             numbers = ", ".join(f"{name} {percent(value)}" for name, value in values.items())
             lines.append(f"  by {kind}, on {self.scored_rows}: {numbers}")
         if self.cone is not None:
-            lines += [f"  {line}" for line in str(self.cone).splitlines()]
+            lines += [f"  {line}" for line in cone_lines(self.cone)]
         return "\n".join(lines)
 
 
@@ -210,130 +211,33 @@ def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:
     return np.asarray(classes[ids])
 
 
-# What a cone does to searches by cosine, and what centring or whitening would give: measured.
+# What a cone does to searches by cosine, and what centring or whitening would give, in words.
 
-CONE_ROWS = 2048  # of more rows, so many are looked at
-_SHRINK = 0.1  # whitening: axes are divided by the root of their variance and so much of the mean's
 _SPACING = float(np.finfo(np.float16).epsneg)  # of float16 just below 1
 
 
-@dataclass(frozen=True)
-class CosineFigures:
-    """Rows as they are, centred, or whitened (only of more rows than dimensions).
-
-    80 % of their cosines are between `low` and `high`; `cosine` is the mean. `float16` and `int8`
-    are the shares of rows that get another nearest neighbour, by cosine, when rows are kept so;
-    `recall` is R@1 by cosine, None without labels.
-    """
-
-    name: str
-    low: float
-    cosine: float
-    high: float
-    float16: float
-    int8: float
-    recall: float | None
+def cone_lead(cone: ConeEffects) -> str:
+    """How many rows were measured, and what is left for a threshold."""
+    low, high = cosine_text(cone.treatments[0].low), cosine_text(cone.treatments[0].high)
+    some = f"{cone.rows:,} rows" if cone.rows == cone.of else f"{cone.rows:,} of {cone.of:,}"
+    most = f"Of {some}: 80 % of cosines lie in {low} to {high}"
+    return f"{most}; a threshold outside passes all pairs or none."
 
 
-@dataclass(frozen=True)
-class ConeEffects:
-    """The figures of each treatment; `rows` of `of` rows were measured."""
-
-    treatments: tuple[CosineFigures, ...]
-    rows: int
-    of: int
-
-    @property
-    def lead(self) -> str:
-        """How many rows were measured, and what is left for a threshold."""
-        low, high = cosine_text(self.treatments[0].low), cosine_text(self.treatments[0].high)
-        some = f"{self.rows:,} rows" if self.rows == self.of else f"{self.rows:,} of {self.of:,}"
-        most = f"Of {some}: 80 % of cosines lie in {low} to {high}"
-        return f"{most}; a threshold outside passes all pairs or none."
-
-    def __str__(self) -> str:
-        now, centred = self.treatments[:2]
-        lines = [
-            self.lead,
-            f"float16 (steps of {_SPACING:.2g}): {percent(now.float16)} of nearest neighbours "
-            f"change; centred, {percent(centred.float16)}",
-            f"int8 index: {percent(now.int8)} of nearest neighbours change; "
-            f"centred, {percent(centred.int8)}",
-        ]
-        if now.recall is not None:
-            scores = (f"{percent(one.recall)} {one.name}" for one in self.treatments)
-            lines.append(f"R@1 by label: {', '.join(scores)}")
-        return "\n".join(lines)
-
-
-def cone_effects(z: Array, labels: Array | None = None, *, of: int | None = None) -> ConeEffects:
-    """Measure rows `[N, dim]`, at least three, with or without labels; `of` is how many there are.
-
-    >>> rng = np.random.default_rng(0)
-    >>> effects = cone_effects(rng.normal(size=(200, 32)) + 30)
-    >>> effects.treatments[0].float16 > 0.3 > 0.02 > effects.treatments[1].float16
-    True
-    """
-    z = z / (np.abs(z).max() or 1.0)
-    centred = z - z.mean(axis=0)
-    white = _whitened(centred)
-    treated = {"as they are": z, "centred": centred}
-    treated |= {} if white is None else {"whitened": white}
-    figures = tuple(_cosine_figures(name, rows, labels) for name, rows in treated.items())
-    return ConeEffects(figures, len(z), len(z) if of is None else of)
-
-
-def _cosine_figures(name: str, z: Array, labels: Array | None) -> CosineFigures:
-    unit = _unit(z)
-    cosines = unit @ unit.T
-    pairs = cosines[np.triu_indices(len(unit), 1)]
-    low, high = np.quantile(pairs, (0.1, 0.9)).tolist()
-    nearest = _alone(cosines).argmax(axis=1)
-    half = unit.astype(np.float16).astype(np.float64)
-    halves = _alone((half @ half.T).astype(np.float16).astype(np.float64))
-    whole = _unit(np.round(unit * (127 / (np.abs(unit).max() or 1.0))))
-    wholes = _alone(whole @ whole.T)
-    # Of those that tie, one is found by luck.
-    float16, int8 = (
-        1 - float(_best(kept)[np.arange(len(z)), nearest].mean()) for kept in (halves, wholes)
-    )
-    recall = None
-    if labels is not None:
-        ids = np.unique(labels, return_inverse=True)[1]
-        several = np.bincount(ids)[ids] > 1  # R@1 is over rows whose class has another member
-        right = (_best(cosines) * (ids[:, None] == ids)).sum(axis=1)
-        recall = float(right[several].mean()) if several.any() else None
-    return CosineFigures(name, low, float(pairs.mean()), high, float16, int8, recall)
-
-
-def _best(cosines: Array) -> Array:
-    """For each row its nearest one as 1, or those that tie, as shares of 1."""
-    best = cosines >= cosines.max(axis=1, keepdims=True)
-    return np.asarray(best / best.sum(axis=1, keepdims=True))
-
-
-def _whitened(centred: Array) -> Array | None:
-    """Principal axes at equal variance, shrunk so that axes of noise alone are not blown up.
-
-    None for fewer rows than dimensions: whitened, these would all be at one distance.
-    """
-    principal = spectrum(centred)
-    if principal.axes is None:
-        return None
-    variance = principal.values**2 / len(centred)
-    scale = np.sqrt(variance + _SHRINK * variance.mean())
-    return np.asarray(centred @ (principal.axes / np.where(scale > 0, scale, 1.0)))
-
-
-def _unit(z: Array) -> Array:
-    norms = np.linalg.norm(z, axis=1, keepdims=True)
-    return np.asarray(z / np.where(norms > 0, norms, 1.0))
-
-
-def _alone(cosines: Array) -> Array:
-    """Set the diagonal to -inf, in place, so that no row is its own neighbour."""
-    np.fill_diagonal(cosines, -np.inf)
-    return cosines
+def cone_lines(cone: ConeEffects) -> list[str]:
+    """What the cone does, and what centring would give, a line each."""
+    now, centred = cone.treatments[:2]
+    lines = [
+        cone_lead(cone),
+        f"float16 (steps of {_SPACING:.2g}): {percent(now.float16)} of nearest neighbours "
+        f"change; centred, {percent(centred.float16)}",
+        f"int8 index: {percent(now.int8)} of nearest neighbours change; "
+        f"centred, {percent(centred.int8)}",
+    ]
+    if now.recall is not None:
+        scores = (f"{percent(one.recall)} {one.name}" for one in cone.treatments)
+        lines.append(f"R@1 by label: {', '.join(scores)}")
+    return lines
 
 
 # The page: verdict, distances, spectrum, map, classes, scores, neighbours, all figures.
@@ -385,7 +289,7 @@ def _cone_content(cone: ConeEffects) -> dict[str, Any]:
         ]
         for one in cone.treatments
     ]
-    return {"lead": cone.lead, "table": Table(head, rows)}
+    return {"lead": cone_lead(cone), "table": Table(head, rows)}
 
 
 def _spectrum(result: Diagnosis) -> list[Chart]:
