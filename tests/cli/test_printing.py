@@ -6,10 +6,11 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from support.errors import refused
 from uncollapse._base.table import Table
 from uncollapse.cli.datasets import copy_lines, survey_table
 from uncollapse.cli.forecast import race_table
-from uncollapse.cli.printing import ScoreLine, line_table, say, split_tables
+from uncollapse.cli.printing import ScoreLine, failed_rules, line_table, say, split_tables
 from uncollapse.cli.reproduce import listing_table, show_page
 from uncollapse.cli.search import neighbour_table
 from uncollapse.cli.sweep import _table as plan_table
@@ -208,3 +209,28 @@ def test_the_listing_says_time_data_and_whether_it_was_real(monkeypatch):
     cells = {line[0].text: [cell.text for cell in line[3:7]] for line in listing_table().lines}
     assert cells["table5"] == ["laptop", "85 min", "Omniglot, no CUB-200-2011", "part"]
     assert cells["fig4"] == ["laptop", "2.8 s", "none", "–"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "fails"),
+    [
+        ("R@1<0.80", True),
+        ("r@1 < 75%", False),
+        ("R@1<=75 %", True),
+        ("R@1>=0.76", False),
+        ("R@1==0.75", True),
+        ("R@1!=0.75", False),
+        ("NMI+>-1e-3", True),
+        ("lost>0", True),
+        ("unjudged<0.5", True),
+    ],
+)
+def test_a_rule_fails_where_it_holds_or_cannot_be_judged(rule, fails):
+    figures = {"R@1": 0.75, "NMI+": 0.0, "lost": None, "unjudged": float("nan")}
+    assert bool(failed_rules([rule], figures)) is fails
+
+
+@pytest.mark.parametrize("rule", ["R@1", "R@1<", "<0.8", "R@1=0.8", "R@1<e", "recal<0.8", ""])
+def test_a_rule_that_cannot_be_read_is_refused(rule):
+    with refused("--fail-if"):
+        failed_rules([rule], {"R@1": 0.75, "recall": 0.5})

@@ -5,6 +5,9 @@ Markup in foreign text is only shown.
 
 from __future__ import annotations
 
+import math
+import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +17,7 @@ from rich.console import Console
 from rich.status import Status
 
 import uncollapse as uc
-from uncollapse._base.check import visible
+from uncollapse._base.check import InputError, did_you_mean, visible
 from uncollapse._base.table import Table, wrapped_for
 
 _TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
@@ -137,6 +140,44 @@ def _by_group(scores: Mapping[str, float], of_pairs: bool) -> dict[str, dict[str
 
 def _title(metric: str) -> str:
     return _TITLES.get(metric) or metric.replace("recall@", "R@").replace("tar@", "TAR@")
+
+
+# Gates: what `--fail-if` refuses.
+
+_SIGNS = {"<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
+_SIGNS |= {"<": operator.lt, ">": operator.gt}
+_RULE = re.compile(r"\s*(.+?)\s*(<=|>=|==|!=|<|>)\s*([-+.\de]+)\s*(%?)\s*", re.IGNORECASE)
+
+
+def failed_rules(rules: Sequence[str], figures: Mapping[str, float | None]) -> list[str]:
+    """A sentence for each rule of `--fail-if` that holds; a figure that is not known fails too.
+
+    A rule is NAME SIGN NUMBER, in per cent if the number is; names may be in any case.
+
+    >>> failed_rules(["r@1 < 80%", "R@1<0.7", "zero_rows>0"], {"R@1": 0.75, "zero_rows": None})
+    ['R@1 is 0.75, and r@1 < 80% is refused', 'zero_rows is not known, and zero_rows>0 is refused']
+    """
+    names = {name.casefold(): name for name in figures}
+    sentences = []
+    for rule in rules:
+        match = _RULE.fullmatch(rule)
+        try:
+            word, sign, text, per_cent = match.groups() if match else ("", "", "", "")
+            limit = float(text) / (100 if per_cent else 1)
+        except ValueError:
+            allowed = "a figure, a sign and a number, such as 'R@1<0.80'"
+            raise InputError("--fail-if", repr(rule), allowed) from None
+        if word.casefold() not in names:
+            given = repr(word) + did_you_mean(word.casefold(), names)
+            raise InputError("--fail-if", given, f"one of {', '.join(names.values())}")
+        name = names[word.casefold()]
+        figure = figures[name]
+        value = math.nan if figure is None else float(figure)
+        if not math.isnan(value) and not _SIGNS[sign](value, limit):
+            continue
+        state = "not known" if math.isnan(value) else f"{value:.4g}"
+        sentences.append(f"{name} is {state}, and {rule.strip()} is refused")
+    return sentences
 
 
 # What a user sees when a command fails: no traceback; a line for each of several mistakes.
