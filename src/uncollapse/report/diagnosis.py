@@ -27,6 +27,8 @@ __all__ = ["Diagnosis", "diagnose"]
 
 MULTIPLIER = 10  # clusters per class for NMI+, as in EPS table 2
 MAX_ROWS = 30_000  # rows of 256 dimensions that one core scores in about a minute
+_RANK_LOST = 0.1  # of the effective rank: a baseline allows it to fall by so much
+_KINDS = {"label": "", "fine label": "fine "}  # what the names of scores by them begin with
 _COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
 
 
@@ -37,7 +39,8 @@ class Diagnosis:
     `health` holds every figure, `scores` retrieval and clustering by kind of labels and name, on
     the `scored` ones of the rows. `compared_with` says what the reference is, where that is known,
     `split` what the rows are of; `cone` what a cone does to searches by cosine, where the verdict
-    is that. The page draws its map by t-SNE if `tsne`.
+    is that. `spoiled` are rows that distort the figures; `without` is R@1 by kind of labels without
+    them, where there are some. The page draws its map by t-SNE if `tsne`.
     """
 
     title: str
@@ -53,6 +56,9 @@ class Diagnosis:
     cone: ConeEffects | None = None
     compared_with: str = ""
     split: str = ""
+    intervals: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
+    spoiled: SpoiledRows | None = None
+    without: Mapping[str, Interval] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.images is not None and len(self.images) != self.health.n:
@@ -82,6 +88,56 @@ class Diagnosis:
         """Whether there is something to draw."""
         return math.isfinite(self.health.diameter)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Every single number by name: scores, counts of spoiled rows, figures of health."""
+        numbers = {
+            f"{_KINDS[kind]}{name}": value
+            for kind, values in self.scores.items()
+            for name, value in values.items()
+        }
+        numbers |= {} if self.spoiled is None else self.spoiled.figures()
+        numbers["invalid_rows"] = self.health.invalid_rows
+        numbers |= {"rows": self.health.n, "dim": self.health.dim} | self.health.scalars()
+        del numbers["verdict"]
+        return numbers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Verdict, reasons and figures with their intervals, as `diagnose --json` writes them."""
+        bounds = {
+            f"{_KINDS[kind]}{name}": [interval.low, interval.high]
+            for kind, known in self.intervals.items()
+            for name, interval in known.items()
+        }
+        words = {"title": self.title, "verdict": self.verdict, "reasons": list(self.reasons)}
+        spoiled = {} if self.spoiled is None else self.spoiled.sentences(self.names)
+        words |= {"advice": self.health.advice, "spoiled": list(spoiled.values())}
+        return words | {"figures": self.figures, "intervals": bounds, "scored": self.scored_rows}
+
+    def worse_than(self, baseline: Mapping[str, Any]) -> list[str]:
+        """What is worse than in an earlier `to_dict()`, a sentence each.
+
+        The verdict, where it was healthy; scores beyond both intervals; the share of spoiled rows;
+        an effective rank that fell by more than a tenth.
+        """
+        own, now, then = self.to_dict(), self.figures, baseline["figures"]
+        worse = []
+        if baseline["verdict"] == "healthy" != self.verdict:
+            worse.append(f"the verdict is {self.verdict}, it was healthy")
+        for name, (low, _) in baseline["intervals"].items():
+            if name in own["intervals"]:
+                slack = math.hypot(then[name] - low, own["intervals"][name][1] - now[name])
+                if now[name] < then[name] - slack:
+                    fell = f"from {percent(then[name])} to {percent(now[name])}"
+                    worse.append(f"{name} fell {fell}, more than its interval ({percent(slack)})")
+        for name in ("invalid_rows", "zero_rows", "duplicate_rows", "hubs"):
+            if now.get(name, 0) / now["rows"] > then.get(name, 0) / then["rows"]:
+                worse.append(f"{name} rose from {then.get(name, 0):,} to {now[name]:,}")
+        rank, was = (figures.get("effective_rank", math.nan) for figures in (now, then))
+        if rank < (1 - _RANK_LOST) * was:
+            worse.append(f"effective_rank fell from {was:.3g} to {rank:.3g}")
+        return worse
+
     def spread_rows(self, most: int) -> Array:
         """At most so many rows, classes as even as they allow; without labels drawn from all."""
         labels = self.fine_labels if self.labels is None else self.labels
@@ -102,6 +158,10 @@ class Diagnosis:
         for kind, values in self.scores.items():
             numbers = ", ".join(f"{name} {percent(value)}" for name, value in values.items())
             lines.append(f"  by {kind}, on {self.scored_rows}: {numbers}")
+        if self.spoiled is not None:
+            lines += [f"  {line}" for line in self.spoiled.sentences(self.names).values()]
+        for kind, interval in self.without.items():
+            lines.append(f"  without these rows, by {kind}: R@1 {interval_text(interval)}")
         if self.cone is not None:
             lines += [f"  {line}" for line in cone_lines(self.cone)]
         return "\n".join(lines)
@@ -143,6 +203,7 @@ def diagnose(
     z = as_rows(embeddings, "embeddings").detach().cpu()
     check_int("max_rows", max_rows, 8)
     coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
+    named, spoiled = _labels(names, len(z), "names"), find_spoiled(z, progress=None)
     # Where there are few classes or fine labels, modes are counted on more rows.
     many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
     health = measure(
@@ -155,18 +216,35 @@ def diagnose(
         modes=modes and many,
         cosine=cosine,
     )
+    if health.n < len(z):  # a few are not finite
+        kept, lost = spoiled.kept(["invalid"]), spoiled.sentences(named)["invalid"]
+        health = replace(health, reasons=(*health.reasons[:-1], f"{lost}; left out"))
+        named = np.arange(len(z)).astype(str) if named is None else named
+        coarse, fine = (None if some is None else some[kept] for some in (coarse, fine))
+        images = None if images is None else [images[row] for row in kept.tolist()]
+        z, named, spoiled = z[kept], named[kept], spoiled.select(kept)
+    health = _with_hubs(health, spoiled, named)
     result = Diagnosis(
         title,
         replace(health, advice=advise(health, settings or RunSettings())),
         z.double().numpy(),
         coarse,
         fine,
-        _labels(names, len(z), "names"),
+        named,
         images,
         tsne,
         np.zeros(0, np.int64),
+        spoiled=spoiled,
     )
     return _scored(result, max_rows, modes=modes and not many)
+
+
+def _with_hubs(health: Health, spoiled: SpoiledRows, names: Array | None) -> Health:
+    """The health with the verdict that a hub near very many rows gives, if there is no worse."""
+    if not spoiled.hub_spoils or health.verdict not in ("healthy", "uninformative"):
+        return health
+    reasons = (spoiled.sentences(names)["hubs"], *health.reasons)
+    return replace(health, verdict="spoiled-rows", reasons=reasons)
 
 
 def _scored(result: Diagnosis, max_rows: int, *, modes: bool) -> Diagnosis:

@@ -57,9 +57,10 @@ def write_report(run: RunFolder | str | Path, *, warn: Callable[[str], None] | N
 def diagnose_run(
     run: RunFolder | str | Path,
     *,
-    reference: float | None = None,
+    reference: Reference | float | None = None,
     tsne: bool = False,
     max_rows: int = MAX_ROWS,
+    thresholds: Thresholds | None = None,
 ) -> Diagnosis:
     """Diagnose the rows that a run was measured on, with the untrained network as the reference.
 
@@ -81,6 +82,7 @@ def diagnose_run(
         title=run.path.resolve().name,
         reference=before if reference is None else reference,
         before=run.rows("before", split).embeddings if reference is None else None,
+        thresholds=thresholds,
         tsne=tsne,
         max_rows=max_rows,
         cosine=measures.settings.normalize is not False,
