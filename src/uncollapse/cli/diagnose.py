@@ -35,7 +35,7 @@ def command(
         str | None,
         typer.Option(
             metavar="NUMBER|FILE",
-            help="A healthy state to judge the scale by: its diameter, or a file of its embeddings, "
+            help="A healthy state to judge the scale by: its diameter, or a file of embeddings, "
             "such as those of the untrained network.  \\[default: the one before training, for "
             "runs and files of `uncollapse embed`]",
         ),
@@ -50,8 +50,11 @@ def command(
     ] = None,
     tsne: Annotated[bool, typer.Option("--tsne", help="Draw the map with t-SNE (slower).")] = False,
     max_rows: Annotated[
-        int, typer.Option(help="Score at most this many rows, sampled from more.", min=8)
-    ] = 30_000,
+        int,
+        typer.Option(
+            help="Score at most this many rows, sampled from more; they search all.", min=8
+        ),
+    ] = 5_000,
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -134,7 +137,8 @@ def _read_reference(text: str, columns: options.Columns) -> tuple[uc.health.Refe
         diameter = float(text)
         return uc.health.Reference(check_number("--reference", diameter, 0.0)), ""
     source = options.open_file(Path(text), replace(columns, labels=None, id=None))
-    scale = uc.health.Reference.of(uc.measure(source.points, source.labels, modes=False))
+    health = uc.measure(source.points, source.labels, modes=False)
+    scale = uc.health.Reference(health.diameter, health.spread)
     return scale, f"diameter {scale.diameter:.3g} of {len(source):,} rows of {source.title}"
 
 

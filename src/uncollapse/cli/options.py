@@ -69,8 +69,8 @@ class Columns:
         str | None,
         _column(
             metavar="KINDS",
-            help="Rows to leave out: 'invalid' (NaN or infinite), 'zero', 'duplicates', with commas "
-            "between.  \\[default: invalid ones, if they are at most 5 %]",
+            help="Rows to leave out: 'invalid' (NaN or infinite), 'zero', 'duplicates', with "
+            "commas between.  \\[default: invalid ones, if they are at most 5 %]",
         ),
     ] = None
 

@@ -104,13 +104,14 @@ def measure(
     spoiled = metrics.find_spoiled(embeddings, neighbours=False)
     if 0 < len(spoiled.invalid) <= metrics.FEW_INVALID * spoiled.n:
         kept = spoiled.kept(["invalid"])
-        embeddings, before = (x if x is None else as_rows(x)[kept] for x in (embeddings, before))
+        embeddings = as_rows(embeddings)[kept]
+        before = None if before is None else as_rows(before)[kept]
         words = (labels, fine_labels)
         labels, fine_labels = (x if x is None else label_array(x)[kept] for x in words)
     inner: dict[str, Any] = {"modes": modes, "fine_labels": fine_labels, "before": before}
     health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, **inner)
-    counts = {"invalid_rows": len(spoiled.invalid), "zero_rows": len(spoiled.zero)}
-    health = replace(health, **counts, equal_rows=spoiled.most_equal)
+    lost, zero = len(spoiled.invalid), len(spoiled.zero)
+    health = replace(health, invalid_rows=lost, zero_rows=zero, equal_rows=spoiled.most_equal)
     return judge(health, limits, Reference.of(reference), cosine=cosine)
 
 

@@ -75,7 +75,9 @@ class SpoiledRows:
 
     def figures(self) -> dict[str, float]:
         """How many there are, by name; what was not looked for is left out."""
-        counts = {f"{kind}_rows": len(getattr(self, kind)) for kind in ("invalid", "zero")}
+        counts: dict[str, float] = {
+            f"{kind}_rows": len(getattr(self, kind)) for kind in ("invalid", "zero")
+        }
         counts |= {"duplicate_rows": len(self.duplicates), "most_equal": self.most_equal}
         if self.queries:
             counts |= {"hubs": len(self.hubs), "near_duplicates": len(self.near_duplicates)}
@@ -136,8 +138,9 @@ def find_spoiled(
     if neighbours and len(different) > 2:
         some = z if len(different) == len(z) else z[torch.from_numpy(different)]
         hubs, reach, near, asked = _by_neighbours(some, progress)
-    kinds = (np.flatnonzero(rows) for rows in (~finite, zero, copies))
-    return SpoiledRows(len(z), *kinds, most, different[hubs], reach, different[near], asked)
+    invalid, zeros, repeated = (np.flatnonzero(rows) for rows in (~finite, zero, copies))
+    by_search = different[hubs], reach, different[near], asked
+    return SpoiledRows(len(z), invalid, zeros, repeated, most, *by_search)
 
 
 def _by_neighbours(z: Tensor, progress: ProgressOption) -> tuple[Array, Array, Array, int]:
