@@ -263,8 +263,8 @@ class Thresholds:
             From 0.99 on every fifth nearest neighbour changes when cosines are kept in float16;
             features that no class is lost in, non-negative ones and raw pixels among them, stay
             below 0.96.
-        zero_share, equal_share: spoiled-rows when more than the first share of the rows is zero,
-            or at least the second (and five) are one and the same row.
+        zero_share, equal_share: spoiled-rows when more than the first share of the rows (and more
+            than one) is zero, or at least the second (and five) are one and the same row.
         chance_deviations: uninformative when nearest neighbours share a label no more often than
             chance plus this many standard deviations, both for shuffled labels. 2.5 % of the
             embeddings that know nothing of the labels pass.
@@ -552,7 +552,7 @@ def _uninformative(health: Health, limits: Thresholds, reference: Reference | No
 
 def _spoiled(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
     n, words = health.n, []
-    if health.zero_rows > limits.zero_share * n:
+    if health.zero_rows > max(1, limits.zero_share * n):  # one may be there by right
         words.append(f"{health.zero_rows:,} of {n:,} rows are zero")
     if health.equal_rows >= max(_FEW_EQUAL, limits.equal_share * n):
         words.append(f"{health.equal_rows:,} of {n:,} rows are one and the same")
