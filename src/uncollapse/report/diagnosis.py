@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, points
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.table import Cell, Table, percent
-from uncollapse.charts import Chart, bars, scatter
+from uncollapse.charts import Chart, bars
 from uncollapse.health.advice import RunSettings, advise
 from uncollapse.health.figures import measure, with_modes
 from uncollapse.health.verdict import Health, Reference, Thresholds, cosine_text
 from uncollapse.metrics import evaluate_rows
 from uncollapse.metrics.collapse import spectrum
+from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 
@@ -52,6 +54,7 @@ class Diagnosis:
     cone: ConeEffects | None = None
     compared_with: str = ""
     split: str = ""
+    spoiled: Any = None
 
     def __post_init__(self) -> None:
         if self.images is not None and len(self.images) != self.health.n:
@@ -339,7 +342,8 @@ def _alone(cosines: Array) -> Array:
 # The page: verdict, distances, spectrum, map, classes, scores, neighbours, all figures.
 
 _AXES = 40  # bars of the spectrum
-_MAPPED = 2_000  # rows on the map
+_MAPPED = 5_000  # rows on the map; fewer with pictures, and by t-SNE
+_NEAR, _JUDGES = 5, 10  # neighbours that a point of the map shows, and that make it a suspect
 
 
 def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
@@ -363,7 +367,7 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
         "figures": figures | {f"effective rank, of {health.room:,}": health.effective_rank},
         "cone": None if result.cone is None else _cone_content(result.cone),
         "distances": [parts.distance_chart(health), *_spectrum(result)],
-        "maps": _maps(result),
+        "map": _map(result) if health.n > 2 else None,
         "classes": parts.class_table(health),
         "scores": _score_table(result) if result.scores else None,
         "multiplier": MULTIPLIER,
@@ -405,20 +409,43 @@ def _spectrum(result: Diagnosis) -> list[Chart]:
     return [chart]
 
 
-def _maps(result: Diagnosis) -> list[Chart]:
-    rows = result.spread_rows(_MAPPED)
+def _map(result: Diagnosis) -> dict[str, Any]:
+    rows = result.spread_rows(
+        parts.PICTURES if result.tsne or result.images is not None else _MAPPED
+    )
     plane = parts.project(result.embeddings[rows], tsne=result.tsne)
     note = parts.projection_name(result.health.dim, tsne=result.tsne)
     if len(rows) < result.health.n:
-        note += f", {len(rows):,} of {result.health.n:,} rows"
+        note += f", a sample of {len(rows):,} of {result.health.n:,} rows"
+    z = points(result.embeddings, "embeddings", check_finite=False)
+    at = torch.from_numpy(rows)
+    near = nearest(z[at], z, min(_JUDGES, len(z) - 1), exclude=at).rows.numpy()
     kinds = {"By label": result.labels, "By fine label": result.fine_labels}
-    known: dict[str, Array | None] = {
-        title: labels[rows] for title, labels in kinds.items() if labels is not None
-    }
-    return [
-        scatter(title, plane, labels, note=note, rule=not result.tsne)
-        for title, labels in (known or {"All embeddings": None}).items()
+    known = {title: labels for title, labels in kinds.items() if labels is not None}
+    views = [
+        parts.MapView(title, plane, near[:, :_NEAR], known.get(title), note, not result.tsne)
+        for title in known or ("All embeddings",)
     ]
+    flags = _flags(result, rows, near)
+    return parts.pointed_map(views, rows, names=result.names, images=result.images, flags=flags)
+
+
+def _flags(result: Diagnosis, rows: Array, near: Array) -> dict[str, Array]:
+    """Rows to look at, by why: those amid another class, hubs, duplicates, rows of zeros."""
+    flags = {}
+    if result.labels is not None:
+        ids = np.unique(result.labels, return_inverse=True)[1]
+        voted = ids[near]
+        votes = (voted[:, :, None] == voted[:, None, :]).sum(axis=2)
+        winner = np.take_along_axis(voted, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
+        outvoted = (2 * votes.max(axis=1) > near.shape[1]) & (winner != ids[rows])
+        # A class too small to win says nothing of its rows.
+        large = 2 * (np.bincount(ids)[ids[rows]] - 1) > near.shape[1]
+        flags["suspect"] = rows[outvoted & large]
+    if result.spoiled is not None:
+        kinds = {"hub": "hubs", "duplicate": "duplicates", "zero": "zero"}
+        flags |= {name: getattr(result.spoiled, kind) for name, kind in kinds.items()}
+    return flags
 
 
 def _score_table(result: Diagnosis) -> Table:
