@@ -20,7 +20,8 @@ for (const box of document.querySelectorAll(".pointed")) {
     return element;
   };
   const name = i => data.names[i] || `row ${data.rows[i]}`;
-  const label = (view, i) => view.labels ? view.classes[view.labels[i]] : "";
+  const labels = (views, i) => [...new Set(views.filter(view => view.labels).map(view => view.classes[view.labels[i]]))].join(" / ");
+  const same = (view, i, j) => !view.labels || view.labels[i] === view.labels[j];
   const color = (view, i) => `var(--${view.labels ? view.colors[view.labels[i]] : "s0"})`;
   const picture = (parent, i, size) => {
     if (!pictures || i >= count) return;  // only points of the map have one
@@ -50,10 +51,9 @@ for (const box of document.querySelectorAll(".pointed")) {
       if (i < 0) continue;
       const [x, y] = view.places[i];
       for (const j of view.near[i].filter(j => j < count)) {
-        const [a, b] = view.places[j], same = !view.labels || view.labels[i] === view.labels[j];
-        const look = same ? "var(--good)" : "var(--bad)";
-        draw(marks, "path", {d: `M${x} ${y}L${a} ${b}`, stroke: look, "stroke-width": 1.5,
-          ...(same ? {} : {"stroke-dasharray": "4 3"})});
+        const [a, b] = view.places[j], look = same(view, i, j)
+          ? {stroke: "var(--good)"} : {stroke: "var(--bad)", "stroke-dasharray": "4 3"};
+        draw(marks, "path", {d: `M${x} ${y}L${a} ${b}`, "stroke-width": 1.5, ...look});
       }
       draw(marks, "circle", {cx: x, cy: y, r: 6, fill: color(view, i), stroke: "var(--ink)",
         "stroke-width": 2});
@@ -66,21 +66,26 @@ for (const box of document.querySelectorAll(".pointed")) {
     picture(head, i, 96);
     make(head, "span", name(i));
     const why = flags.filter(([_, points]) => points.has(i)).map(([flag]) => flag);
-    const labels = data.views.map(view => label(view, i)).filter((text, k, all) => text && all.indexOf(text) === k);
-    make(head, "small", [labels.join(" / "), ...why].filter(Boolean).join(" · "));
-    for (const view of data.views) {
-      const near = view.near[i], same = near.map(j => view.labels && view.labels[i] === view.labels[j]);
-      const agree = same.filter(Boolean).length;
-      const words = view.labels ? `${agree} of ${near.length} nearest neighbours share its label` : "Nearest neighbours";
-      make(card, "small", maps.length > 1 ? `${view.title}: ${words}` : words);
-      const list = make(card, "ol");
-      near.forEach((j, k) => {
-        const item = make(list, "li", "", view.labels ? (same[k] ? "good" : "bad") : "");
-        if (view.labels) make(item, "span", same[k] ? "✓" : "✗", "glyph");
+    make(head, "small", [labels(data.views, i), ...why].filter(Boolean).join(" · "));
+    const lists = make(card, "div", "", "grid"), groups = {};  // views with the same neighbours
+    for (const view of data.views) (groups[view.near[i]] ||= []).push(view);
+    for (const views of Object.values(groups)) {
+      const part = make(lists, "div"), near = views[0].near[i];
+      for (const view of views) {
+        const agree = near.filter(j => same(view, i, j)).length;
+        const words = view.labels ? `${agree} of ${near.length} nearest neighbours share its label` : "Nearest neighbours";
+        make(part, "small", maps.length > 1 ? `${view.title}: ${words}` : words);
+      }
+      const list = make(part, "ol");
+      for (const j of near) {
+        const item = make(list, "li");
+        for (const view of views.filter(view => view.labels)) {
+          make(item, "b", same(view, i, j) ? "✓" : "✗", same(view, i, j) ? "good" : "bad");
+        }
         picture(item, j, 32);
         make(item, "span", name(j));
-        make(item, "small", label(view, j));
-      });
+        make(item, "small", labels(views, j));
+      }
     }
   }
 
