@@ -85,8 +85,9 @@ def empty(title: str, sentence: str, *, note: str = "") -> Chart:
     >>> empty("Loss", "No values were logged.").description
     'No values were logged.'
     """
-    words = Text(WIDTH / 2, 30, sentence, anchor="middle")
-    return Chart(title, sentence, (words,), WIDTH, 50, note)
+    lines = wrapped(sentence, WIDTH - 20)
+    words = [Text(WIDTH / 2, 30 + _LINE * i, x, anchor="middle") for i, x in enumerate(lines)]
+    return Chart(title, sentence, words, WIDTH, 33 + _LINE * len(lines), note)
 
 
 def svg(chart: Chart, *, pixels: float = 2.0) -> str:

@@ -66,6 +66,7 @@ def _environment() -> Environment:
     )
     script = environment.get_template("page.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.globals |= {"theme": css_variables(), "script_hash": f"sha256-{digest}"}
     environment.filters |= {"number": number, "percent": percent, "cosine": cosine_text}
     environment.filters |= {"shown": shown, "breakable": _breakable}
