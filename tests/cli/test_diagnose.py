@@ -37,7 +37,7 @@ def test_a_verdict_is_printed_and_the_page_written(rows, cli, folder):
     assert diagnosis.out.startswith("network-collapse\n")  # by the reference
     assert cli("diagnose", "z.npz").out.startswith("class-collapse\n")
     assert "wrote out/page.html" in diagnosis.out
-    assert "by label, on 40 of 60 rows, the limit: R@1 " in diagnosis.text
+    assert "by label, on a sample of 40 of 60 rows: R@1 " in diagnosis.text
     assert "<h1>z.npz</h1>" in (folder / "out/page.html").read_text(encoding="utf-8")
 
 

@@ -1,6 +1,7 @@
 """`uncollapse evaluate`: the figures are those of the library, whatever the file."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import uncollapse as uc
 from support.runs import copy_of
 from uncollapse.cli import app
 from uncollapse.metrics import ReRanking
+from uncollapse.metrics.evaluation import QUERIES
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
 
@@ -64,9 +66,9 @@ def test_figures_of_any_file_are_those_of_the_library(rows, evaluated, words):
     expected = uc.retrieval(x.astype(float), y, ks=(1, 3), full_map=True)
     names = ("recall@1", "recall@3", "mAP", "map@r", "r_precision", "mrr")
     assert_same(lines, "label", expected, names)
-    assert lines["label", "recall@1"]["over"] == "120 queries"
+    assert lines["label", "recall@1"]["over"] == "all 120 rows"
     assert lines["label", "nmi"]["value"] == uc.clustering(x.astype(float), y).nmi
-    assert lines["label", "nmi"]["over"] == "120 rows, 8 clusters"
+    assert lines["label", "nmi"]["over"] == "all 120 rows, 8 clusters"
 
 
 @pytest.mark.slow
@@ -95,7 +97,7 @@ def test_a_second_file_is_the_gallery(rows, evaluated, cli):
         assert_same(lines, by, expected, ("recall@1", "mAP", "map@r"))
     assert ("label", "nmi") not in lines  # unless it is asked for
     lines, _ = evaluated("q.npz", "--gallery", "g.npz", "--max-rows", "10")
-    assert lines["label", "mAP"]["over"] == "10 of 30 queries"
+    assert lines["label", "mAP"]["over"] == "a sample of 10 of 30 rows"
     np.save("y.npy", y[q])
     beside, _ = evaluated("q.npz", "--labels", "y.npy", "--gallery", "g.npz", "--max-rows", "10")
     assert beside["label", "mAP"] == lines["label", "mAP"]  # the gallery has its labels in it
@@ -118,7 +120,7 @@ def test_cameras_mean_the_protocol_of_market_1501(rows, evaluated, words):
     lines, _ = evaluated("g.npz", "--cameras", "cam", "--clusters", "1")
     whole = uc.reid(x[y > 0], y[y > 0], cam[y > 0], x, y, cam)
     assert_same(lines, "label", whole, ("mAP",))
-    assert lines["label", "mAP"]["over"] == "90 queries"
+    assert lines["label", "mAP"]["over"] == "all 90 rows"
     nmi = uc.clustering(x[y > 0], y[y > 0]).nmi
     assert lines["label", "nmi"]["value"] == pytest.approx(nmi)
 
@@ -144,7 +146,7 @@ def test_re_ranked_figures_stand_beside_the_plain_ones(rows, evaluated):
 def test_a_limit_is_said_in_the_line_of_the_figure(rows, cli):
     np.savez("z.npz", embeddings=rows["embeddings"], labels=rows["labels"])
     lines = cli("evaluate", "z.npz", "--max-rows", "50").out.splitlines()
-    assert "50 of 120 queries" in next(line for line in lines if "R@1 " in line)
+    assert "a sample of 50 of 120 rows" in next(line for line in lines if "R@1 " in line)
     assert "50 of 120 rows, 8 clusters" in next(line for line in lines if "NMI" in line)
 
 
@@ -153,7 +155,7 @@ def test_queries_without_a_match_are_counted(rows, evaluated):
     labels[0] = 99
     np.savez("z.npz", embeddings=x, labels=labels)
     lines, _ = evaluated("z.npz", "-k", "1")
-    assert lines["label", "recall@1"]["over"] == "120 queries, less 1 without a match"
+    assert lines["label", "recall@1"]["over"] == "all 120 rows, less 1 without a match"
     expected = uc.retrieval(x.astype(float), labels, ks=(1,))
     assert_same(lines, "label", expected, ("recall@1",))
     np.savez("z.npz", embeddings=x, labels=np.arange(120))
@@ -252,3 +254,31 @@ def test_a_run_without_measures_is_measured_for_its_page(plain, folder, cli):
     assert "wrote" in cli("report", old, "--measure").out
     for name in ("measures.json", "embeddings-after.safetensors"):
         assert (old / name).read_bytes() == (plain / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_one_file_has_one_recall_wherever_it_is_printed(cli, folder):
+    rng = np.random.default_rng(0)
+    labels = np.arange(6_400) // 8
+    z = rng.normal(size=(800, 4))[labels] + 0.1 * rng.normal(size=(6_400, 4))
+    labels[:40] = 1_000 + np.arange(40)  # alone in their class
+    np.savez("z.npz", embeddings=z, labels=labels)
+    cli("evaluate", "z.npz", "--json", "scores.json")
+    lines = json.loads((folder / "scores.json").read_text())["figures"]
+    evaluated = {line["name"]: line for line in lines}
+    scores = uc.metrics.evaluate_rows(z, labels, max_rows=QUERIES, clusters=[1])
+    result = uc.diagnose(z, labels, modes=False)
+    known = result.intervals["label"]["R@1"]
+    assert known == uc.confidence(scores.ranked, "recall@1")
+    line = evaluated["recall@1"]
+    assert (line["value"], line["low"], line["high"]) == (known.value, known.low, known.high)
+    assert line["over"].startswith("a sample of 5,000 of 6,400 rows, less ")
+    assert known.value == result.scores["label"]["R@1"] == scores.values["recall@1"]
+    assert evaluated["nmi"]["value"] == result.scores["label"]["NMI"] == scores.values["nmi"]
+    words = f"R@1 {100 * known.value:.3g}\N{NO-BREAK SPACE}%"
+    assert words in cli("diagnose", "z.npz", "--html", "page.html").out
+    shown = re.sub(r"<[^>]*>|\s", " ", (folder / "page.html").read_text())
+    assert f"{100 * known.value:.3g} %" in shown
+    few = uc.diagnose(z, labels, modes=False, max_rows=1_000)  # the gallery stays whole
+    about = few.intervals["label"]["R@1"]
+    assert about.low <= known.value <= about.high

@@ -36,8 +36,11 @@ def command(
     ] = None,
     tsne: Annotated[bool, typer.Option("--tsne", help="Draw the map with t-SNE (slower).")] = False,
     max_rows: Annotated[
-        int, typer.Option(help="Score at most this many rows, sampled from more.", min=8)
-    ] = 30_000,
+        int,
+        typer.Option(
+            help="Score at most this many rows, sampled from more; they search all.", min=8
+        ),
+    ] = 5_000,
     fail_on: Annotated[
         str | None,
         typer.Option(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
     from uncollapse.data.sources import Source
 
-_CLUSTERED = 10_000  # rows that NMI is of unless it is asked for: k-means of more takes minutes
 _TITLES = {"mAP": "mAP", "map@r": "MAP@R", "r_precision": "R-precision", "mrr": "MRR"}
 
 _of_file = partial(typer.Option, rich_help_panel="For a file of embeddings")
@@ -62,7 +61,7 @@ def command(
             "more. The gallery is searched whole.",
             min=8,
         ),
-    ] = 30_000,
+    ] = 5_000,
     json: Annotated[Path | None, _of_file(help="Write the figures to this file.")] = None,
 ) -> None:
     """Evaluate a run on any split, or a file of embeddings, by coarse and fine labels.
@@ -98,8 +97,8 @@ def command(
             lines += [replace(i, name=f"reranked/{i.name}", by="re-ranked") for i in again]
     if clusters or (clusters is None and gallery is None and cameras is None):
         with status("clustering"):
-            most = max_rows if clusters else min(_CLUSTERED, max_rows)
-            lines += _clustered(sides, labels, cameras, clusters or 1, most, settings["normalize"])
+            times = sorted({1, clusters or 1})
+            lines += _clustered(sides, labels, cameras, times, max_rows, settings["normalize"])
     say(_about(sides, metric, cameras))
     if rerank:
         say(_described(uc.metrics.ReRanking()))
@@ -121,13 +120,10 @@ def command(
 
 def _labels(sides: list[Source]) -> dict[str, Array]:
     """Of queries and gallery; fine ones as numbers, for they name a class inside a label."""
-    from uncollapse._base.arrays import class_ids
-
     kinds = {"label": _joined([side.need_labels() for side in sides])}
     fine = [side.fine_labels for side in sides if side.fine_labels is not None]
     if len(fine) == len(sides):
-        coarse, finer = (class_ids(values, None)[0] for values in (kinds["label"], _joined(fine)))
-        kinds["fine label"] = coarse * (finer.max() + 1) + finer
+        kinds["fine label"] = uc.metrics.evaluation.fine_classes(kinds["label"], _joined(fine))
     return kinds
 
 
@@ -142,11 +138,11 @@ def _retrieved(
     sides: list[Source], labels: dict[str, Array], max_rows: int, settings: dict[str, Any]
 ) -> list[ScoreLine]:
     queries, lines, evaluate = sides[0], [], uc.metrics.evaluate_rows
-    rows = _sample(len(queries), max_rows)
+    rows = uc.metrics.evaluation.sample_queries(len(queries), max_rows)
     for by, every in labels.items():
         own, others = every[: len(queries)], every[len(queries) :]
         if len(sides) == 1:
-            scores = evaluate(queries.points, own, rows=rows, full_map=True, **settings)
+            scores = evaluate(queries.points, own, max_rows=max_rows, full_map=True, **settings)
         else:
             asked, gallery = (queries.points[rows], own[rows]), (sides[1].points, others)
             scores = evaluate(*asked, *gallery, full_map=True, **settings)
@@ -166,7 +162,7 @@ def _identified(
     people = searching_rows(ids)
     if not len(people):
         raise InputError("labels", "-1 and 0 (junk, distractors) only", "ids of persons")
-    rows = people[_sample(len(people), max_rows)]
+    rows = people[uc.metrics.evaluation.sample_queries(len(people), max_rows)]
     settings = settings | others | {"cameras": (cameras[rows], gallery.columns[column])}
     asked, there = (queries.points[rows], ids[rows]), (gallery.points, _identities(gallery))
     scores = uc.metrics.evaluate_rows(*asked, *there, **settings)
@@ -184,8 +180,8 @@ def _identities(source: Source) -> Array:
 def _lines(scores: uc.metrics.Scores, names: list[str], total: int, by: str) -> list[ScoreLine]:
     """The figures, and how many queries they are over: drawn from more, or without a match."""
     result = scores.ranked
-    drawn = f" of {total:,}" if result.queries < total else ""
-    over, lost = f"{result.queries:,}{drawn} queries", result.queries_without_match
+    lost = result.queries_without_match
+    over = uc.metrics.evaluation.sample_words(result.queries, total)
     over += f", less {lost:,} without a match" if lost else ""
     lines = []
     for name in names:
@@ -200,30 +196,28 @@ def _clustered(
     sides: list[Source],
     labels: dict[str, Array],
     cameras: str | None,
-    clusters: int,
+    times: list[int],
     most: int,
     normalize: bool,
 ) -> list[ScoreLine]:
-    points = np.concatenate([side.points for side in sides])
+    rows = np.arange(len(labels["label"]))
     if cameras is not None:  # junk and distractors are no class
         ids = np.concatenate([_identities(side) for side in sides]).astype(str)
-        people = (ids != "-1") & (ids != "0")
-        points, labels = points[people], {"label": labels["label"][people]}
-    rows = _sample(len(points), most)
-    of = "" if len(rows) == len(points) else f" of {len(points):,}"
-    lines, times = [], sorted({1, clusters})
+        rows = rows[(ids != "-1") & (ids != "0")]
+        labels = {"label": labels["label"]}
+    total, first = len(rows), len(sides[0])
+    rows = rows[uc.metrics.evaluation.sample_queries(total, most)]
+    sampled = uc.metrics.evaluation.sample_words(len(rows), total)
+    points = sides[0].points[rows[rows < first]]
+    if len(sides) > 1:
+        points = np.concatenate([points, sides[1].points[rows[rows >= first] - first]])
+    lines = []
     for by, kind in labels.items():
-        results = uc.metrics.cluster_rows(points[rows], kind[rows], times, normalize=normalize)
+        results = uc.metrics.cluster_rows(points, kind[rows], times, normalize=normalize)
         for name, result in results.items():
-            over = f"{len(rows):,}{of} rows, {result.clusters:,} clusters"
+            over = f"{sampled}, {result.clusters:,} clusters"
             lines.append(ScoreLine(name, name.upper(), result.nmi, over, by=by))
     return lines
-
-
-def _sample(count: int, most: int) -> Array:
-    if count <= most:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
 def _about(sides: list[Source], metric: str, cameras: str | None) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array
+from uncollapse._base.check import check_int
 from uncollapse.metrics.clusters import ClusteringResult, clustering
 from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
+
+QUERIES = 5_000  # rows that search, sampled from more, in all commands, pages and `diagnose`
 
 
 class Scores(NamedTuple):
@@ -32,12 +36,15 @@ def evaluate_rows(
     cameras: tuple[ArrayLike, ArrayLike] | None = None,
     clusters: Sequence[int] = (),
     normalize: bool = False,
+    max_rows: int | None = None,
     **search: Any,
 ) -> Scores:
     """Search by `retrieval`, or with `cameras` of both sides by `reid`, and `cluster_rows`.
 
-    Each row searches all others, or the gallery. `search` are further settings of the search: `ks`,
-    `rerank`, `rows`, ...
+    Each row searches all others, or the gallery. With `max_rows` only a sample of so many rows
+    (`sample_queries`) searches all others and is clustered: `max_rows=QUERIES` gives the figures of
+    `uncollapse evaluate` and `uncollapse diagnose`. `search` are further settings of the search:
+    `ks`, `rerank`, ...
 
     >>> rows, labels = [[0.0], [0.1], [9.0], [9.2]], ["a", "a", "b", "b"]
     >>> values = evaluate_rows(rows, labels, ks=(1,), clusters=(1,)).values
@@ -46,6 +53,10 @@ def evaluate_rows(
     """
     search["normalize"] = normalize
     ranked: RetrievalResult | ReidResult
+    clustered_rows, clustered_labels = embeddings, labels
+    if max_rows is not None and len(labels) > check_int("max_rows", max_rows):
+        search["rows"] = few = sample_queries(len(labels), max_rows)
+        clustered_rows, clustered_labels = as_rows(embeddings)[few], label_array(labels)[few]
     if cameras is None:
         ranked = retrieval(embeddings, labels, gallery, gallery_labels, **search)
     else:
@@ -53,8 +64,40 @@ def evaluate_rows(
         ranked = reid(embeddings, labels, own, gallery, gallery_labels, there, **search)
     figures = ranked.to_dict()
     values = {name: float(figures[name]) for name in ranked.per_query}
-    clustered = cluster_rows(embeddings, labels, clusters, normalize=normalize)
+    clustered = cluster_rows(clustered_rows, clustered_labels, clusters, normalize=normalize)
     return Scores(values | {name: result.nmi for name, result in clustered.items()}, ranked)
+
+
+def sample_queries(n: int, most: int = QUERIES) -> Array:
+    """Rows that stand for n: all, or `most` drawn from them, each equally likely; ascending.
+
+    Always the same rows for the same numbers.
+
+    >>> sample_queries(4).tolist(), len(sample_queries(9000))
+    ([0, 1, 2, 3], 5000)
+    """
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+
+
+def sample_words(count: int, total: int) -> str:
+    """How many of the rows a figure is of.
+
+    >>> sample_words(9, 9), sample_words(5000, 49963)
+    ('all 9 rows', 'a sample of 5,000 of 49,963 rows')
+    """
+    return f"all {total:,} rows" if count == total else f"a sample of {count:,} of {total:,} rows"
+
+
+def fine_classes(labels: Array, fine_labels: Array) -> Array:
+    """A number for each pair of a label and a fine label: those name a class inside a label only.
+
+    >>> fine_classes(np.array(["a", "a", "b"]), np.array([0, 1, 0])).tolist()
+    [0, 1, 2]
+    """
+    coarse, fine = (class_ids(values, None)[0] for values in (labels, fine_labels))
+    return np.asarray(coarse * (fine.max() + 1) + fine)
 
 
 def cluster_rows(

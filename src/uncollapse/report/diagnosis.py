@@ -9,24 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
-from uncollapse._base.check import InputError, check_int
+from uncollapse._base.check import InputError, check_int, number
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars, scatter
 from uncollapse.health.advice import RunSettings, advise
 from uncollapse.health.figures import measure, with_modes
 from uncollapse.health.verdict import Health, Reference, Thresholds, cosine_text
-from uncollapse.metrics import evaluate_rows
+from uncollapse.metrics import Interval, confidence, evaluate_rows
 from uncollapse.metrics.collapse import spectrum
+from uncollapse.metrics.evaluation import QUERIES, fine_classes, sample_queries, sample_words
 from uncollapse.metrics.repair import CONE_ROWS, ConeEffects, cone_effects
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 
 __all__ = ["Diagnosis", "diagnose"]
 
-MULTIPLIER = 10  # clusters per class for NMI+, as in EPS table 2
-MAX_ROWS = 30_000  # rows of 256 dimensions that one core scores in about a minute
+_MODE_ROWS = 10_000  # sampled evenly over classes, whose modes are counted
 _COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
 
 
@@ -35,9 +36,10 @@ class Diagnosis:
     """The result; prints as a short text, `save` writes the page.
 
     `health` holds every figure, `scores` retrieval and clustering by kind of labels and name, on
-    the `scored` ones of the rows. `compared_with` says what the reference is, where that is known,
-    `split` what the rows are of; `cone` what a cone does to searches by cosine, where the verdict
-    is that. The page draws its map by t-SNE if `tsne`.
+    the `scored` ones of the rows, which search all rows; `intervals` are those of retrieval.
+    `compared_with` says what the reference is, where that is known, `split` what the rows are of;
+    `cone` what a cone does to searches by cosine, where the verdict is that. The page draws its map
+    by t-SNE if `tsne`.
     """
 
     title: str
@@ -50,6 +52,7 @@ class Diagnosis:
     tsne: bool
     scored: Array
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    intervals: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
     cone: ConeEffects | None = None
     compared_with: str = ""
     split: str = ""
@@ -73,9 +76,7 @@ class Diagnosis:
     def scored_rows(self) -> str:
         """How many rows the scores are of, in words."""
         of = f" of {self.split}" * bool(self.split)
-        if len(self.scored) == self.health.n:
-            return f"all {self.health.n:,} rows{of}"
-        return f"{len(self.scored):,} of {self.health.n:,} rows{of}, the limit"
+        return sample_words(len(self.scored), self.health.n) + of
 
     @property
     def finite(self) -> bool:
@@ -83,7 +84,7 @@ class Diagnosis:
         return math.isfinite(self.health.diameter)
 
     def spread_rows(self, most: int) -> Array:
-        """At most so many rows, classes as even as they allow; without labels drawn from all."""
+        """At most so many rows, sampled evenly over classes; without labels drawn from all."""
         labels = self.fine_labels if self.labels is None else self.labels
         return neighbours.spread_rows(labels, self.health.n, most)
 
@@ -100,8 +101,12 @@ class Diagnosis:
         if self.compared_with:
             lines.append(f"  reference: {self.compared_with}")
         for kind, values in self.scores.items():
-            numbers = ", ".join(f"{name} {percent(value)}" for name, value in values.items())
-            lines.append(f"  by {kind}, on {self.scored_rows}: {numbers}")
+            known = self.intervals.get(kind, {})
+            numbers = [f"{name} {percent(value)}" for name, value in values.items()]
+            if "R@1" in known:
+                low, high = number(100 * known["R@1"].low, 3), number(100 * known["R@1"].high, 3)
+                numbers[0] += f" ({low} to {high})"
+            lines.append(f"  by {kind}, on {self.scored_rows}: {', '.join(numbers)}")
         if self.cone is not None:
             lines += [f"  {line}" for line in cone_lines(self.cone)]
         return "\n".join(lines)
@@ -119,7 +124,7 @@ def diagnose(
     before: ArrayLike | None = None,
     thresholds: Thresholds | None = None,
     tsne: bool = False,
-    max_rows: int = MAX_ROWS,
+    max_rows: int = QUERIES,
     modes: bool = True,
     cosine: bool = True,
     settings: RunSettings | None = None,
@@ -130,8 +135,9 @@ def diagnose(
     paths or Pillow images, one per row) are shown as nearest neighbours; `names` stand in where
     there are none. `reference` is a healthy earlier state or its diameter: without it, whether the
     scale is small cannot be decided (see `uncollapse.health`). `before`, the embeddings of the same
-    rows at the start, shows whether the modes inside classes have merged. Retrieval and clustering
-    use at most `max_rows`, which text and page state; the verdict looks at all rows. `modes=False`
+    rows at the start, shows whether the modes inside classes have merged. For
+    retrieval a sample of at most `max_rows` rows searches all, and is clustered, as in `uncollapse
+    evaluate`; text and page state it. The verdict looks at all rows. `modes=False`
     leaves out the modes of each class, which take the most time; `cosine=False` says that rows are
     compared by Euclidean distance alone. The advice is for the training's `settings`.
 
@@ -158,7 +164,7 @@ def diagnose(
     result = Diagnosis(
         title,
         replace(health, advice=advise(health, settings or RunSettings())),
-        z.double().numpy(),
+        (z.float() if z.dtype == torch.bfloat16 else z).numpy(),
         coarse,
         fine,
         _labels(names, len(z), "names"),
@@ -170,38 +176,53 @@ def diagnose(
 
 
 def _scored(result: Diagnosis, max_rows: int, *, modes: bool) -> Diagnosis:
-    """The result with what is counted on at most so many rows: modes, scores, effects of a cone."""
-    rows, health = result.spread_rows(max_rows), result.health
-    z = result.embeddings[rows]
-    kinds = {"label": result.labels, "fine label": result.fine_labels}
-    labels = {kind: known[rows] for kind, known in kinds.items() if known is not None}
-    if modes and "label" in labels:
-        health = with_modes(health, z, labels["label"], labels.get("fine label"))
-    result = replace(result, health=health, scored=rows)
+    """The result with what is counted on a sample of rows: modes, scores, effects of a cone."""
+    health, coarse, fine = result.health, result.labels, result.fine_labels
+    if modes and coarse is not None:
+        few = result.spread_rows(_MODE_ROWS)
+        finer = None if fine is None else fine[few]
+        health = with_modes(health, result.embeddings[few], coarse[few], finer)
+    result = replace(result, health=health, scored=sample_queries(health.n, max_rows))
     if not result.finite or health.n < 3:
         return result
-    scores = {kind: score(z, some) for kind, some in labels.items() if len(np.unique(some)) > 1}
+    if coarse is not None and fine is not None:
+        fine = fine_classes(coarse, fine)
+    kinds = {"label": coarse, "fine label": fine}
+    scored = {
+        kind: score(result.embeddings, known, max_rows)
+        for kind, known in kinds.items()
+        if known is not None and len(np.unique(known)) > 1
+    }
+    scores = {kind: values for kind, (values, _) in scored.items()}
+    result = replace(
+        result, scores=scores, intervals={k: known for k, (_, known) in scored.items()}
+    )
     if health.verdict != "cone":
-        return replace(result, scores=scores)
+        return result
     few = result.spread_rows(CONE_ROWS)
-    some = None if result.labels is None else result.labels[few]
-    effects = cone_effects(result.embeddings[few], some, of=health.n)
-    return replace(result, scores=scores, cone=effects)
+    some = None if coarse is None else coarse[few]
+    return replace(result, cone=cone_effects(result.embeddings[few], some, of=health.n))
 
 
-def score(embeddings: Array, labels: Array) -> dict[str, float]:
-    """R@1, 2, 4, 8, MAP@R, NMI, and NMI+ with ten clusters per class where the rows allow it.
+def score(
+    embeddings: ArrayLike, labels: Array, max_rows: int = QUERIES
+) -> tuple[dict[str, float], dict[str, Interval]]:
+    """R@1, 2, 4, 8, MAP@R, and NMI where there are two rows for each class; and their intervals.
 
     >>> rows = np.array([[0.0], [0.1], [9.0], [9.2]])
-    >>> score(rows, np.array([0, 0, 1, 1]))["R@1"]
+    >>> score(rows, np.array([0, 0, 1, 1]))[0]["R@1"]
     1.0
     """
-    classes, most = len(np.unique(labels)), len(embeddings) // 2
-    times = [many for many in (1, MULTIPLIER) if 1 < classes * many <= most]
-    values = evaluate_rows(embeddings, labels, clusters=times, progress=False).values
+    sampled = labels[sample_queries(len(labels), max_rows)]
+    once = [1] * (1 < len(np.unique(sampled)) <= len(sampled) // 2)
+    values, ranked = evaluate_rows(
+        embeddings, labels, clusters=once, max_rows=max_rows, progress=None
+    )
     titles = {name: name.replace("recall@", "R@") for name in values if name.startswith("recall@")}
-    titles |= {name: name.upper() for name in ("map@r", "nmi", "nmi+") if name in values}
-    return {title: values[name] for name, title in titles.items()}
+    titles |= {name: name.upper() for name in ("map@r", "nmi") if name in values}
+    known = ranked.per_query if ranked.queries > ranked.queries_without_match else ()
+    intervals = {t: confidence(ranked, name) for name, t in titles.items() if name in known}
+    return {title: values[name] for name, title in titles.items()}, intervals
 
 
 def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:
@@ -270,7 +291,6 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
         "maps": _maps(result),
         "classes": parts.class_table(health),
         "scores": _score_table(result) if result.scores else None,
-        "multiplier": MULTIPLIER,
         "scored": len(result.scored),
         "neighbours": _neighbours(result),
         "health": health,
@@ -327,7 +347,7 @@ def _maps(result: Diagnosis) -> list[Chart]:
 
 def _score_table(result: Diagnosis) -> Table:
     names = list(dict.fromkeys(name for values in result.scores.values() for name in values))
-    used = Cell(result.scored_rows.replace(" rows", ""), len(result.scored))
+    used = Cell(result.scored_rows, len(result.scored))
     rows = [
         [kind, used, *(parts.share_cell(values.get(name)) for name in names)]
         for kind, values in result.scores.items()

@@ -17,8 +17,9 @@ from uncollapse._base.table import Cell, Table, percent, shown
 from uncollapse.charts import Chart, Event, Series, curves, scatter
 from uncollapse.health.race import Race
 from uncollapse.health.verdict import Health, Reference
+from uncollapse.metrics.evaluation import QUERIES
 from uncollapse.report import parts
-from uncollapse.report.diagnosis import MAX_ROWS, Diagnosis, diagnose
+from uncollapse.report.diagnosis import Diagnosis, diagnose
 from uncollapse.report.neighbours import Neighbourhood, sheet_picture, word_lists
 from uncollapse.report.page import Page
 from uncollapse.training import measures as files
@@ -59,7 +60,7 @@ def diagnose_run(
     *,
     reference: float | None = None,
     tsne: bool = False,
-    max_rows: int = MAX_ROWS,
+    max_rows: int = QUERIES,
 ) -> Diagnosis:
     """Diagnose the rows that a run was measured on, with the untrained network as the reference.
 
