@@ -110,3 +110,14 @@ def test_a_file_name_cannot_steer_the_terminal(plain, folder, cli, monkeypatch):
     for name in ("[red]a[bold].png", "[/nothing].png", "[U+001B][2J", "photo[U+202E]gpj"):
         assert name in shown
     assert "\x1b" not in cli("search", plain, folder / f"{names[2]}none.png", code=2).err
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_a_mapped_file_of_float16_is_searched(folder, cli, metric):
+    np.save("half.npy", np.random.default_rng(0).normal(size=(20, 3)).astype(np.float16))
+    cli("search", "half.npy", "-k", "1", "--metric", metric, "--out", "near.json")
+    x = np.load("half.npy").astype(np.float64)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True) if metric == "cosine" else x
+    distance = np.linalg.norm(x[:, None] - x, axis=2)
+    np.fill_diagonal(distance, np.inf)
+    assert [entry["row"] for entry in written("near.json")] == distance.argmin(axis=1).tolist()

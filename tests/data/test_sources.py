@@ -67,7 +67,6 @@ def test_what_a_format_cannot_hold_is_refused_before_anything_is_written(tmp_pat
         ("z.parquet", "junk", "cannot be read"),
         ("z.npz", None, "no such file"),
         ("z.txt", "a", "file"),
-        ("z.csv", "a,label\nnan,1\n", "NaN or infinity in row 0"),
         ("z.csv", "f0,label,f0\n1,a,2\n", r"z\.csv: column 'f0' occurs 2 times \(columns 1, 3\)"),
         ("z.csv", "f0,label,label\n1,a,b\n", "column 'label' occurs 2 times"),
         ("z.csv", "", r"z\.csv: is empty"),
@@ -84,6 +83,47 @@ def test_files_that_cannot_be_used_are_named(tmp_path, name, content, message):
         (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
         sources.open_source(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("stored", "read"), [("<f2", "f2"), ("<f4", "f4"), ("<f8", "f8"), (">f4", "f4"), ("i1", "f8")]
+)
+@pytest.mark.parametrize("ending", [".npy", ".npz", ".safetensors"])
+def test_rows_keep_the_float_type_of_their_file(tmp_path, ending, stored, read):
+    rows, path = np.arange(-3, 3).reshape(3, 2).astype(stored), tmp_path / f"z{ending}"
+    if ending == ".safetensors":
+        rows = rows.astype(rows.dtype.newbyteorder("="))
+        save_file({"embeddings": rows}, path)
+    else:
+        (np.save if ending == ".npy" else np.savez)(path, rows)
+    points = sources.open_source(path, **({"features": "arr_0"} if ending == ".npz" else {})).points
+    assert (points.dtype, points.dtype.isnative) == (np.dtype(read), True)
+    np.testing.assert_array_equal(points, rows)
+
+
+def test_an_npy_file_is_mapped_and_never_changed_through_its_rows(tmp_path):
+    np.save(tmp_path / "z.npy", SMALL)
+    points = sources.open_source(tmp_path / "z.npy").points
+    assert (points.flags.owndata, points.flags.writeable) == (False, True)  # as torch wants them
+    points[:] = 0
+    np.testing.assert_array_equal(np.load(tmp_path / "z.npy"), SMALL)
+
+
+def test_rows_with_nan_or_infinity_are_read(tmp_path):
+    rows = np.array([[1, np.nan], [np.inf, 2], [3, 4]], np.float32)
+    np.save(tmp_path / "z.npy", rows)
+    np.testing.assert_array_equal(sources.open_source(tmp_path / "z.npy").points, rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "given"),
+    [(np.zeros((0, 3)), "shape (0, 3)"), (np.zeros(3), "shape (3,)"), (np.array([["a"]]), "<U1")],
+)
+def test_embeddings_that_are_no_rows_of_numbers_are_refused(tmp_path, rows, given):
+    np.save(tmp_path / "z.npy", rows)
+    with refused("z.npy: embeddings") as error:
+        sources.open_source(tmp_path / "z.npy")
+    assert given in str(error.value.given)
 
 
 @pytest.mark.parametrize(

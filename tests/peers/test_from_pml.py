@@ -11,8 +11,21 @@ from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch.nn.functional import normalize
 
 import uncollapse as uc
-from peers.pml_page import LINES, PAGE, C, assert_is_pml_s, line, lines, pml_batch, run, same, step
+from peers.pml_page import (
+    LINES,
+    PAGE,
+    C,
+    assert_is_pml_s,
+    give_proxies,
+    line,
+    lines,
+    pml_batch,
+    run,
+    same,
+    step,
+)
 from support.errors import refused
+from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.losses.registry import LOSSES
 from uncollapse.mining import Triplets, as_pairs, as_triplets
 
@@ -61,6 +74,25 @@ def test_a_loss_has_the_value_and_the_gradients_of_pml_s(theirs, ours, tuples):
     if tuples == "all" and not any(word in ours for word in ("num_classes", "NPair", "swap")):
         references = {"ref_emb": x.flip(0) + 0.5, "ref_labels": labels.flip(0)}
         assert_is_pml_s(run(ours), run(theirs), **references)
+
+
+# At a margin of 1, the distance of a zero row to all others, rounding decides what PML counts.
+AT_THE_MARGIN = ("losses.ContrastiveLoss()", "ContrastiveLoss(distance")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), lines("losses.", "nu=0.1, num_classes", *AT_THE_MARGIN)
+)
+def test_a_batch_with_rows_of_zeros_costs_what_it_costs_with_pml(theirs, ours):
+    x, labels = pml_batch()
+    x[[3, 5, 6]] = 0.0  # one of a class, and two of another
+    loss, peer = run(ours), run(theirs)
+    if isinstance(loss, ProxyLoss):
+        give_proxies(loss, peer)
+    (value, slope), (expected, its_slope) = (step(f, x, labels) for f in (loss, peer))
+    other = x.any(1)  # over a norm of 1e-12, PML's gradient of a zero row is of no use
+    same((value, slope[other]), (expected, its_slope[other]))
+    assert slope.isfinite().all()
 
 
 def assert_mined_alike(miner, peer, x, y):

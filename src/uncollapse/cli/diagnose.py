@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +13,11 @@ import typer
 from rich.console import Console
 
 import uncollapse as uc
-from uncollapse._base.check import InputError, did_you_mean
+from uncollapse._base.check import InputError, check_number, did_you_mean
 from uncollapse._base.extras import keep_memory, without_kernels
+from uncollapse._base.files import read_json, write_json
 from uncollapse.cli import options
-from uncollapse.cli.printing import say, status
+from uncollapse.cli.printing import failed_rules, say, status
 
 _SMALL = 5_000  # rows
 
@@ -27,11 +28,24 @@ def command(
     columns: options.Columns,
     images: options.ImagesOption = None,
     html: options.HtmlOption = None,
+    title: Annotated[
+        str | None, typer.Option(help="What the page is headed.  \\[default: the file's name]")
+    ] = None,
     reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|FILE",
+            help="A healthy state to judge the scale by: its diameter, or a file of embeddings, "
+            "such as those of the untrained network.  \\[default: the one before training, for "
+            "runs and files of `uncollapse embed`]",
+        ),
+    ] = None,
+    margin: Annotated[
         float | None,
         typer.Option(
-            help="The diameter of a healthy state, to judge the scale by.  \\[default: the one "
-            "before training, for runs and files of `uncollapse embed`]"
+            help="The margin of the loss, in the embedding's own units: below it, no triplet can "
+            "be satisfied.",
+            min=0,
         ),
     ] = None,
     tsne: Annotated[bool, typer.Option("--tsne", help="Draw the map with t-SNE (slower).")] = False,
@@ -49,47 +63,94 @@ def command(
             "all but healthy.",
         ),
     ] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RULE",
+            help="Exit with code 1 if a figure is so: 'R@1<0.80', 'zero_rows>0'; any figure that "
+            "--json writes. Can be repeated.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN|JSON",
+            help="Exit with code 1 if a figure is worse, beyond its interval, than in this run or "
+            "earlier --json file.",
+        ),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write verdict and figures here.")] = None,
 ) -> None:
     """Diagnose embeddings from any framework: have they collapsed, how, and what to change?"""
     keep_memory()  # large blocks come and go
     if len(files) > 1:
-        instead = "diagnose that file alone"
-        options.only_for(
-            "one file", instead, columns, images=images, html=html, reference=reference
-        )
+        one = {"images": images, "html": html, "reference": reference, "json": json}
+        options.only_for("one file", "diagnose that file alone", columns, title=title, **one)
     refused, failed = refused_verdicts(fail_on), []
     settings: dict[str, Any] = {"tsne": tsne, "max_rows": max_rows}
+    if margin:
+        settings["thresholds"] = uc.health.Thresholds(margin=margin, margin_ratio=1.0)
+    good = None if baseline is None else _read_baseline(baseline)
+    scale, compared = (None, "") if reference is None else _read_reference(reference, columns)
     for file in files:
         if len(files) > 1:
             say(f"{file}:")
         if file.is_dir():
             options.only_for_files(columns, images=images)
             with status("diagnosing the run"):
-                result = uc.report.diagnose_run(file, reference=reference, **settings)
+                result = uc.report.diagnose_run(file, reference=scale, **settings)
         else:
             settings["modes"] = html is not None  # only the page shows them
-            result = diagnose_file(file, columns, images, reference, settings)
+            result = diagnose_file(file, columns, images, scale, settings)
+        result = replace(result, title=title or result.title)
+        result = replace(result, compared_with=compared or result.compared_with)
         say(str(result))
         if result.verdict in refused:
-            failed.append(f"{file} is judged {result.verdict}")
+            failed.append(f"{file} is judged {result.verdict}, which --fail-on refuses")
+        failed += [f"{file}: {why}" for why in failed_rules(fail_if or [], result.figures)]
+        if good is not None:
+            failed += [f"{file}: {why}" for why in result.worse_than(good)]
         if html is not None:
             say(f"wrote {result.save(html)}")
+        if json is not None:
+            write_json(json, {"file": str(file)} | result.to_dict())
+            say(f"wrote {json}")
     for text in failed:
-        line = f"failed: {text}, which --fail-on refuses"
-        say(line, style="red", console=Console(stderr=True))
+        say(f"failed: {text}", style="red", console=Console(stderr=True))
     if failed:
         raise typer.Exit(1)
+
+
+def _read_baseline(path: Path) -> dict[str, Any]:
+    """What an earlier diagnosis wrote, or the diagnosis of a run."""
+    if path.is_dir():
+        return uc.report.diagnose_run(path).to_dict()
+    good = read_json(path)
+    if not {"verdict", "figures", "intervals"} <= set(good):
+        raise InputError("--baseline", path, "a run, or what `uncollapse diagnose --json` wrote")
+    return good
+
+
+def _read_reference(text: str, columns: options.Columns) -> tuple[uc.health.Reference, str]:
+    """A number, or the scale of the embeddings in a file; and what it is, in words."""
+    with suppress(ValueError):
+        diameter = float(text)
+        return uc.health.Reference(check_number("--reference", diameter, 0.0)), ""
+    source = options.open_file(Path(text), replace(columns, labels=None, id=None))
+    health = uc.measure(source.points, source.labels, modes=False)
+    scale = uc.health.Reference(health.diameter, health.spread)
+    return scale, f"diameter {scale.diameter:.3g} of {len(source):,} rows of {source.title}"
 
 
 def diagnose_file(
     file: Path,
     columns: options.Columns,
     images: Path | None,
-    reference: float | None,
+    reference: uc.health.Reference | None,
     settings: dict[str, Any],
 ) -> uc.report.Diagnosis:
     """Diagnose a file; one written by `uncollapse embed` has its own reference."""
-    source = options.open_file(file, columns)
+    source = options.open_file(file, columns, drops=())
     origin = source.origin
     start = None if reference is not None or origin is None else origin.start
     light = _lightly() if len(source) <= _SMALL else nullcontext()

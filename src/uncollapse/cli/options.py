@@ -9,6 +9,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from uncollapse._base.check import InputError, check_choice
@@ -64,6 +65,14 @@ class Columns:
             help="The dimensions: 'f*'; or columns to leave out: '!price'. Can be repeated.",
         ),
     ] = None
+    drop: Annotated[
+        str | None,
+        _column(
+            metavar="KINDS",
+            help="Rows to leave out: 'invalid' (NaN or infinite), 'zero', 'duplicates', with "
+            "commas between.  \\[default: invalid ones, if they are at most 5 %]",
+        ),
+    ] = None
 
     def label_places(self) -> list[tuple[Path | None, str | None]]:
         """File and column of the labels and of the fine labels; None where they are not named."""
@@ -115,10 +124,17 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def open_file(file: Path, columns: Columns, others: Mapping[str, str] | None = None) -> Source:
+def open_file(
+    file: Path,
+    columns: Columns,
+    others: Mapping[str, str] | None = None,
+    *,
+    drops: tuple[str, ...] = ("invalid",),
+) -> Source:
     """Read a file of embeddings; unusable metadata gives a warning.
 
-    `others` are further columns by their option.
+    `others` are further columns by their option; `drops` are the kinds of rows that are left out
+    beside those of `--drop`, if they are few.
     """
     from uncollapse.data.sources import open_source
 
@@ -137,7 +153,30 @@ def open_file(file: Path, columns: Columns, others: Mapping[str, str] | None = N
     )
     if source.complaint:
         warn(source.complaint)
-    return source
+    return _without_spoiled(source, columns.drop, drops)
+
+
+def _without_spoiled(source: Source, drop: str | None, drops: tuple[str, ...]) -> Source:
+    """The source without rows of these kinds; says which, and which rows of zeros stay."""
+    from uncollapse.metrics.spoiled_rows import FEW_INVALID, find_spoiled
+
+    chosen = [word.strip() for word in drop.split(",")] if drop else []
+    spoiled = find_spoiled(source.points, neighbours=False)
+    lines, kinds = spoiled.sentences(source.names), {*chosen, *drops}
+    if len(spoiled.invalid) > FEW_INVALID * len(source) and "invalid" not in chosen:
+        few = f"at most {FEW_INVALID:.0%}, or --drop invalid"
+        raise InputError(source.title, lines["invalid"], few)
+    kept = spoiled.kept(kinds)
+    if not len(kept):
+        raise InputError("--drop", f"all {len(source):,} rows of {source.title}", "rows to be left")
+    for kind in kinds & set(lines):
+        warn(f"{source.title}: {lines[kind]}; left out")
+    if "zero" in set(lines) - kinds:
+        warn(f"{source.title}: {lines['zero']}; --drop zero leaves such rows out")
+    if len(kept) == len(source):
+        return source
+    numbers = np.arange(len(source)).astype(str)
+    return replace(source, names=numbers if source.names is None else source.names).select(kept)
 
 
 def _label_place(text: str) -> tuple[Path | None, str | None]:

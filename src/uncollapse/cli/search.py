@@ -146,12 +146,13 @@ def _query_samples(network: Network, queries: list[str]) -> uc.data.LabelledImag
 def _nearest(there: Rows, asked: Rows, own: Array | None, k: int, normalize: bool) -> Neighbours:
     import torch
 
+    from uncollapse._base.arrays import points
     from uncollapse.metrics.nearest_rows import nearest
 
-    z, gallery = (torch.from_numpy(rows.source.points) for rows in (asked, there))
+    z, gallery = (points(rows.source.points, rows.source.title) for rows in (asked, there))
     if normalize:
-        unit = torch.nn.functional.normalize
-        z, gallery = unit(z, eps=1e-300), unit(gallery, eps=1e-300)
+        unit, tiny = torch.nn.functional.normalize, torch.finfo(z.dtype).tiny
+        z, gallery = unit(z, eps=tiny), unit(gallery, eps=tiny)
     rows = None if own is None else torch.from_numpy(own)
     return nearest(z, gallery, k, rows, progress=None)
 

@@ -33,7 +33,8 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
             return dict(load_file(path))
         if path.suffix == ".npy":
-            return {"embeddings": np.load(path, allow_pickle=False)}
+            # Mapped, and private: what is written to the array never reaches the file.
+            return {"embeddings": np.load(path, mmap_mode="c", allow_pickle=False)}
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files if name != NOTE}
 

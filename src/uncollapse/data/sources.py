@@ -103,6 +103,8 @@ class _Note:
 class Source:
     """Embeddings `[N, dim]`, one row per sample; labels, fine labels and names where known.
 
+    `points` have the file's float type (integers become float64), may be mapped from the file, and
+    may hold rows with NaN or infinity.
     `names` are paths, ids or texts; `columns` are further columns by name, such as cameras.
     `origin` is the run that made them, if the file says so; `complaint` is a sentence if the
     metadata cannot be used. `held` lists the names of all columns in the file, `title` is the
@@ -230,9 +232,7 @@ def open_source(
     if "embeddings" not in arrays:
         known = ", ".join(_ROLES["embeddings"])
         raise DataError(f"{path}: none of {known}; it holds {', '.join(arrays) or 'nothing'}")
-    from uncollapse._base.arrays import points64  # torch: not needed for an error above
-
-    points = points64(arrays["embeddings"], f"{path.name}: embeddings")
+    points = _as_points(arrays["embeddings"], f"{path.name}: embeddings")
     known_rows = {role: arrays.get(role, texts.get(role)) for role in list(_ROLES)[1:]}
     beside = {name: arrays[name] for name in others.values()}
     for name, values in (known_rows | beside).items():
@@ -276,7 +276,7 @@ def write_embeddings(source: Source, path: str | Path) -> Path:
     columns = {name: values for name in roles if (values := getattr(source, name)) is not None}
     columns |= source.columns
     with written_aside(target) as aside:
-        points = source.points.astype(np.float32)
+        points = source.points.astype(np.float32, copy=False)
         writers[target.suffix](aside, points, columns, _Note(source.origin))
     return target
 
@@ -343,6 +343,17 @@ def _read_note(path: Path) -> tuple[_Note, str]:
         where = ".".join(map(str, first["loc"])) or "the note"
         why = f"{where[:60]}: {first['msg'][:160]}"
         return _Note(), f"{path}: its metadata cannot be used, so its origin is unknown ({why})"
+
+
+def _as_points(values: Array, name: str) -> Array:
+    """Rows of floats in the type they have; of anything else, as float64."""
+    if values.dtype.kind not in "fiub":
+        raise InputError(name, f"{values.dtype} values", "numbers")
+    if values.ndim != 2 or not all(values.shape):
+        raise InputError(name, f"shape {values.shape}", "a 2-D array, one row per sample")
+    kept = values.dtype.name in ("float16", "float32", "float64")  # of any byte order
+    dtype = values.dtype.newbyteorder("=") if kept else np.dtype(np.float64)
+    return np.asarray(values, dtype)
 
 
 def _several(words: str | Sequence[str]) -> tuple[str, ...]:

@@ -513,7 +513,8 @@ class Batch:
 
     `rows` are the `count` anchors followed by the references, if any. Candidate j, as tuples name
     it, is row `offset + j`. `label_range` and `sample_range` are the smallest and the largest of
-    `labels` (None where those were names) and of `sample_ids`.
+    `labels` (None where those were names) and of `sample_ids`. `zeros` says that one of the rows to
+    normalise is 0: its cosines are 0, and not 1 - d²/2.
 
     >>> batch = Batch.of(torch.tensor([[0.0], [1.0], [3.0]]), ["a", "a", "b"])
     >>> batch.classes.usable, batch.classes.triplets, batch.classes.table[0].tolist()
@@ -523,6 +524,7 @@ class Batch:
     rows: Tensor
     count: int
     frame: Frame
+    zeros: bool
     labels: Tensor | None = None
     ref_labels: Tensor | None = None
     known: Classes | None = None
@@ -551,7 +553,8 @@ class Batch:
         references, device = len(rows) - count, rows.device
         apart = references > 0 and not own
         reach, build = prepare([rows], normalize=normalize)
-        to_read = [reach]  # what the host must know, in one look at the device
+        least = rows.detach().abs().amax(1).amin() if normalize else torch.ones_like(reach)
+        to_read = [reach, least]  # what the host must know, in one look at the device
         samples = numbers = ref_numbers = ranges = None
         numeric = False
         if sample_ids is not None:
@@ -571,7 +574,7 @@ class Batch:
             ref_numbers = None if ref_numbers is None else ref_numbers.to(device, non_blocking=True)
             ranges = _class_ranges(numbers, numbers if ref_numbers is None else ref_numbers)
             to_read += [*torch.aminmax(numbers), *_class_counts(*ranges, apart)]
-        size, *read = torch.stack([value.to(reach.dtype) for value in to_read]).tolist()
+        size, smallest, *read = torch.stack([value.to(reach.dtype) for value in to_read]).tolist()
         if not math.isfinite(size):
             points(rows.detach(), "embeddings")  # raises, naming the rows
         read = [int(value) for value in read]
@@ -579,7 +582,7 @@ class Batch:
         label_range = (read[-6], read[-5]) if numeric else None
         sample_range = (read[0], read[1]) if samples is not None else None
         labelled = (numbers, ref_numbers, classes, samples, label_range, sample_range)
-        return cls(rows, count, build(size)[0], *labelled)
+        return cls(rows, count, build(size)[0], smallest == 0, *labelled)
 
     @property
     def classes(self) -> Classes:

@@ -237,6 +237,11 @@ def _uninformative(settings: RunSettings, dim: int | None, axes: int | None) -> 
     return Advice("", _try([*checks, _slower(settings)]), "opinion")
 
 
+def _spoiled(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+    checks = ["leaving these rows out (--drop zero,duplicates)", "embedding their samples again"]
+    return Advice("", _try(checks), "opinion")
+
+
 _ADVICE: dict[str, Callable[[RunSettings, int | None, int | None], Advice]] = {
     "network-collapse": _network,
     "shrinking": _network,
@@ -245,6 +250,7 @@ _ADVICE: dict[str, Callable[[RunSettings, int | None, int | None], Advice]] = {
     "diverging": _diverging,
     "cone": _cone,
     "uninformative": _uninformative,
+    "spoiled-rows": _spoiled,
 }
 
 

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from uncollapse import metrics
-from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, as_rows, class_ids, points
+from uncollapse._base.arrays import (
+    Array,
+    ArrayLike,
+    ClassLayout,
+    as_rows,
+    class_ids,
+    label_array,
+    points,
+)
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances import binary_scale, pairwise_distances, working_dtype
 from uncollapse.geometry import Thickness, class_diameters, diameter, thickness
@@ -69,7 +77,8 @@ def measure(
     points; that few axes are used; that neighbours say nothing about labels. **It cannot decide**
     whether a diameter of 2e-5 about the origin is a collapse or small units. That takes a scale:
     `reference` (a healthy earlier `Health`, or its diameter), or `Thresholds(margin=...)`.
-    Shrinking and diverging need a reference; NaN or infinite rows are `diverging`, all figures NaN.
+    Shrinking and diverging need a reference. NaN or infinite rows are left out, and said, where
+    they are at most one in twenty; more are `diverging`, all figures NaN.
 
     **Modes that merged inside classes** (EPS §4) are seen by `fine_labels`, beside those of the
     reference or beside chance; without, by `before`, the embeddings of the same rows at the start,
@@ -92,8 +101,17 @@ def measure(
         reference = measure(
             before, labels, fine_labels=fine_labels, sample=sample, modes=False, seed=seed
         )
+    spoiled = metrics.find_spoiled(embeddings, neighbours=False)
+    if 0 < len(spoiled.invalid) <= metrics.FEW_INVALID * spoiled.n:
+        kept = spoiled.kept(["invalid"])
+        embeddings = as_rows(embeddings)[kept]
+        before = None if before is None else as_rows(before)[kept]
+        words = (labels, fine_labels)
+        labels, fine_labels = (x if x is None else label_array(x)[kept] for x in words)
     inner: dict[str, Any] = {"modes": modes, "fine_labels": fine_labels, "before": before}
     health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, **inner)
+    lost, zero = len(spoiled.invalid), len(spoiled.zero)
+    health = replace(health, invalid_rows=lost, zero_rows=zero, equal_rows=spoiled.most_equal)
     return judge(health, limits, Reference.of(reference), cosine=cosine)
 
 

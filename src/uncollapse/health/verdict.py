@@ -18,6 +18,7 @@ NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch vari
 DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to collapse
 PULLS_DIRECTIONS = 0.05  # direction drift above which a loss is said to pull directions together
 _LEARNT = 0.5  # above chance: classes that are apart
+_FEW_EQUAL = 5  # so many copies of a row are nothing yet
 _DISTINCT = 0.1  # above chance: fine labels that neighbours share a little more often
 
 
@@ -133,6 +134,8 @@ class Health:
     neighbours share a label, beside chance (None without labels).
     Distances: histograms `within` and `between` classes; without labels all are `between`.
     `sampled` rows were used for all but n, scale, class diameters and the thickness bracket.
+    Spoiled rows (`metrics.find_spoiled`), of all that were given: `invalid_rows`, which were left
+    out; `zero_rows`; `equal_rows`, how often the most frequent other row stands there.
     """
 
     n: int
@@ -165,6 +168,9 @@ class Health:
     fine_rows: int | None = None
     fine_kept: float | None = None
     modes_kept: float | None = None
+    invalid_rows: int = 0
+    zero_rows: int = 0
+    equal_rows: int = 0
     verdict: str = "healthy"
     reasons: tuple[str, ...] = ()
     advice: str = ""
@@ -227,8 +233,9 @@ class Thresholds:
     Args:
         collapse_ratio: network-collapse below this share of the reference's diameter or spread.
         shrink_ratio: shrinking below this share,
-        structure_gain: unless the classes' variability (CDNV) fell to this share as well: structure
-            is then learned faster than the scale shrinks, as with batch normalisation.
+        structure_gain, structure_floor: unless the classes' variability (CDNV) fell to this share
+            as well: structure is then learned faster than the scale shrinks, as with batch
+            normalisation. Below `structure_floor` of the scale that is no excuse.
         diverge_ratio: diverging above this multiple. Healthy runs grow a hundredfold where the
             margin is large beside the first diameter.
         offset_ratio: network-collapse when the diameter is below this share of the distance from
@@ -238,7 +245,8 @@ class Thresholds:
         rounding: network-collapse when the diameter is below this many rounding errors of a
             distance in the dtype given.
         margin: the margin of a loss that measures in the embedding's own units, where known.
-        margin_ratio: network-collapse below this share of `margin`: such a loss cannot see it.
+        margin_ratio: network-collapse below this share of `margin`. From 1 down no triplet can
+            reach the margin; the default leaves room for runs that start small and grow.
         tightness: a class has collapsed when three quarters of its pairs are nearer than this share
             of the median distance between classes.
         class_share: class-collapse when at least this share of the classes has.
@@ -255,6 +263,8 @@ class Thresholds:
             From 0.99 on every fifth nearest neighbour changes when cosines are kept in float16;
             features that no class is lost in, non-negative ones and raw pixels among them, stay
             below 0.96.
+        zero_share, equal_share: spoiled-rows when more than the first share of the rows is zero,
+            or at least the second (and five) are one and the same row.
         chance_deviations: uninformative when nearest neighbours share a label no more often than
             chance plus this many standard deviations, both for shuffled labels. 2.5 % of the
             embeddings that know nothing of the labels pass.
@@ -269,6 +279,7 @@ class Thresholds:
     collapse_ratio: float = 0.01
     shrink_ratio: float = 0.25
     structure_gain: float = 0.6
+    structure_floor: float = 0.05
     diverge_ratio: float = 1000.0
     offset_ratio: float = 1e-4
     lost_ratio: float = 0.02
@@ -284,6 +295,8 @@ class Thresholds:
     axes_most: int = 4
     cone_median: float = 0.99
     cone_low: float = 0.98
+    zero_share: float = 0.001
+    equal_share: float = 0.02
     chance_deviations: float = 1.96
     chance_room: float = 0.15
     chance_rows: int = 100
@@ -321,9 +334,9 @@ def judge(
     """The same figures with a verdict and all reasons, the deciding one first.
 
     Where several verdicts hold, the order is: not finite, network-collapse, diverging,
-    class-collapse, shrinking, dimensional-collapse, cone, uninformative; but a fall in scale that
-    the loss of axes explains (by sqrt(axes / room)) comes after the loss of axes. Cone and
-    uninformative are last: the others say how an embedding was lost, these only what it is like.
+    class-collapse, shrinking, dimensional-collapse, cone, spoiled-rows, uninformative; but a fall
+    in scale that the loss of axes explains (by sqrt(axes / room)) comes after the loss of axes. The
+    last three only say what an embedding is like, the others how it was lost.
     For rows of length 1 a fall in scale says less than the cone it has led to, which comes before.
     Verdicts in `ignore` are not given. `cosine` as for `measure`.
 
@@ -338,18 +351,20 @@ def judge(
     'network-collapse'
     """
     limits, unit = thresholds or Thresholds(), health.norms.are_one
+    order = (*_FIRST, *(name for name in VERDICTS if name != "uninformative"), "uninformative")
     relative = None
     if reference is not None and reference.diameter > 0:
         relative = health.diameter / reference.diameter
     health = replace(health, relative_diameter=relative, fine_kept=_fine_kept(health, reference))
     reasons = {
         name: [why for rule in VERDICTS[name].rules if (why := rule(health, limits, reference))]
-        for name in (*_FIRST, *VERDICTS)
+        for name in order
         if name not in ignore and (name != "cone" or cosine or unit)
     }
     held = [name for name, why in reasons.items() if why]
     if not held:
-        return replace(health, verdict="healthy", reasons=_healthy(health, reference))
+        every = (*_healthy(health, limits, reference), *_left_out(health))
+        return replace(health, verdict="healthy", reasons=every)
     if held[0] == "network-collapse":
         held = held[:1]  # what is inside a point is rounding
     if "shrinking" in held:
@@ -360,7 +375,7 @@ def judge(
             held.remove(better)
             held.insert(held.index("shrinking"), better)
     every = tuple(why for name in held for why in reasons[name])
-    return replace(health, verdict=held[0], reasons=every)
+    return replace(health, verdict=held[0], reasons=(*every, *_left_out(health)))
 
 
 def scale_ratio(health: Health, reference: Reference | None) -> float:
@@ -407,13 +422,14 @@ def _network(health: Health, limits: Thresholds, reference: Reference | None) ->
         return f"{size}: all embeddings of length 1 point the same way"
     if limits.margin and health.diameter <= limits.margin_ratio * limits.margin:
         share = percent(health.diameter / limits.margin, 2)
-        return f"{size} is {share} of the margin {limits.margin:g}: the loss cannot see it"
+        return f"{size} is {share} of the margin {limits.margin:g}: no triplet can reach it"
     return None
 
 
 def _diverging(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
     if not math.isfinite(health.diameter):
-        return "embeddings are NaN or infinite"
+        of = f"{health.invalid_rows:,} of {health.n:,} " if health.invalid_rows else ""
+        return f"{of}embeddings are NaN or infinite"
     ratio = scale_ratio(health, reference)
     if not ratio >= limits.diverge_ratio:
         return None
@@ -489,9 +505,13 @@ def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) 
     ratio = scale_ratio(health, reference)
     if reference is None or not ratio <= limits.shrink_ratio:
         return None
-    if health.cdnv is not None and health.cdnv <= limits.structure_gain * reference.cdnv:
+    if ratio > limits.structure_floor and _tighter(health, limits, reference):
         return None
     return f"diameter {health.diameter:.3g}: {percent(ratio, 2)} of its reference scale is left"
+
+
+def _tighter(health: Health, limits: Thresholds, reference: Reference) -> bool:
+    return health.cdnv is not None and health.cdnv <= limits.structure_gain * reference.cdnv
 
 
 def _dimensions(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
@@ -530,12 +550,24 @@ def _uninformative(health: Health, limits: Thresholds, reference: Reference | No
     )
 
 
-def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:
-    scale = f"diameter {health.diameter:.3g}"
+def _spoiled(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
+    n, words = health.n, []
+    if health.zero_rows > limits.zero_share * n:
+        words.append(f"{health.zero_rows:,} of {n:,} rows are zero")
+    if health.equal_rows >= max(_FEW_EQUAL, limits.equal_share * n):
+        words.append(f"{health.equal_rows:,} of {n:,} rows are one and the same")
+    return f"{' and '.join(words)}: searches find these instead of others" if words else None
+
+
+def _healthy(health: Health, limits: Thresholds, reference: Reference | None) -> tuple[str, ...]:
+    scale, ratio = f"diameter {health.diameter:.3g}", scale_ratio(health, reference)
     if reference is None:
-        scale += " (no reference: whether that is small or large is not decided)"
+        scale += " (we cannot tell whether this is small: pass --reference)"
     else:
-        scale += f", {percent(scale_ratio(health, reference), 2)} of its reference scale"
+        scale += f", {percent(ratio, 2)} of its reference scale"
+        if ratio <= limits.shrink_ratio:
+            fell = percent((health.cdnv or 0.0) / reference.cdnv, 2)
+            scale += f"; that is no shrinking, for the classes' variability fell to {fell}"
     reasons = [scale, f"{health.axes} of {health.room} possible axes hold 99 % of the variance"]
     tight = [entry.tightness for entry in health.classes if not math.isnan(entry.tightness)]
     if tight and len(health.classes) > 1:
@@ -551,6 +583,13 @@ def _healthy(health: Health, reference: Reference | None) -> tuple[str, ...]:
         kept = percent(health.modes_kept, 2)
         reasons.append(f"{kept} of the neighbourhoods inside classes at the start is left")
     return tuple(reasons)
+
+
+def _left_out(health: Health) -> tuple[str, ...]:
+    lost, every = health.invalid_rows, health.n + health.invalid_rows
+    if not lost or not math.isfinite(health.diameter):
+        return ()
+    return (f"{lost:,} of {every:,} rows NaN or infinite, left out",)
 
 
 def _fine_words(health: Health) -> str:
@@ -639,6 +678,14 @@ VERDICTS = {
         "What to check: that labels and rows are in the same order, that the network was trained "
         "(and its weights loaded), that the labels are what it was trained for.",
         rules=(_uninformative,),
+    ),
+    "spoiled-rows": Verdict(
+        "Spoiled rows: some rows distort the figures of all others",
+        "This is no collapse. Rows of zeros, or many copies of one row, come from samples that "
+        "could not be embedded (empty texts, pictures that did not load). They lie near others and "
+        "are found instead of the right ones. Leave them out: --drop zero,duplicates.",
+        tone="warn",
+        rules=(_spoiled,),
     ),
 }
 # These come before the others, which come in the order above; `judge` has the exceptions.

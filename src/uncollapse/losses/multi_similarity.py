@@ -84,7 +84,7 @@ class MultiSimilarityLoss(TupleLoss):
     def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch, mined and measured in one pass where possible."""
         rules = self._rules()
-        listed = tuples is not None or batch.offset or batch.labels is None
+        listed = tuples is not None or batch.offset or batch.labels is None or batch.zeros
         if rules is None or listed or batch.frame.collapsed:
             return super().value(batch, tuples)
         if self.miner is not None and batch.classes.triplets == 0:

@@ -46,8 +46,8 @@ class PairSoftmax(TupleLoss):
 
     def value(self, batch: Batch, tuples: Named) -> Tensor:
         """The loss of a checked batch: value and gradient together, off the graph."""
-        named = tuples is not None or self.miner is not None
-        if named or batch.offset or batch.frame.collapsed or self.temperature < _COLD:
+        listed = tuples is not None or self.miner is not None or batch.offset or batch.zeros
+        if listed or batch.frame.collapsed or self.temperature < _COLD:
             return super().value(batch, tuples)
         with torch.no_grad():
             classes, unit = ByClass.of(batch), 1 / batch.frame.zoom

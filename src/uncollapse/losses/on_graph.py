@@ -28,8 +28,8 @@ def pair_distances(
 ) -> Tensor:
     """Distances of rows i to rows j: by differences, or out of the matrix if that is smaller.
 
-    `kind` is `"euclidean"`, `"squared"`, or, for rows of length 1, `"cosine"`: 1 - cos = d²/2. With
-    an `offset` all i are below it and no j is: anchors and references.
+    `kind` is `"euclidean"`, `"squared"`, or, for rows of length 1, `"cosine"`: 1 - cos = d²/2, and
+    1 for a row of zeros. With an `offset` all i are below it and no j is: anchors and references.
     """
     if len(i) == 0:
         return rows[i].sum(1)
@@ -41,11 +41,14 @@ def pair_distances(
         further = rows[offset:] if offset else None
         matrix = known_distances(rows[:start], further, reach=reach, squared=squared)
         distance = matrix[i, j - offset]
-    return distance / 2 if kind == "cosine" else distance
+    if kind != "cosine":
+        return distance
+    zero = (rows == 0).all(1)
+    return torch.where(zero[i] | zero[j], 1.0, distance / 2)
 
 
 def cosines(batch: Batch) -> Tensor:
-    """Cosines of the anchors to the candidates, on the graph, as 1 - d²/2.
+    """Cosines of the anchors to the candidates, on the graph, as 1 - d²/2; 0 for a row of zeros.
 
     Exact where the rows nearly coincide.
     """
@@ -55,6 +58,9 @@ def cosines(batch: Batch) -> Tensor:
         if batch.offset
         else known_distances(rows, squared=True, reach=reach)
     )
+    if batch.zeros:
+        zero = (rows == 0).all(1)
+        square = square.masked_fill(zero[: batch.count, None] | zero[batch.offset :], 2.0)
     return 1.0 - 0.5 * square
 
 

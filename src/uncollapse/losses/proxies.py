@@ -108,7 +108,7 @@ class ProxyLoss(TupleLoss):
 
 
 def unit_cosines(rows: Tensor, others: Tensor) -> Tensor:
-    """Cosines of rows with other rows, on the graph and in their dtype, as 1 - d²/2.
+    """Cosines of rows with other rows, on the graph and in their dtype, as 1 - d²/2; 0 of zeros.
 
     The unit rows are centred in float64 first, so that gradients, which are sums of differences,
     keep their digits where rows and others nearly coincide.
@@ -130,7 +130,9 @@ class _UnitCosines(torch.autograd.Function):
         kept = (a - centre, of_rows, b - centre, of_others, centre)
         a, of_rows, b, of_others, centre = (x.to(rows.dtype) for x in kept)
         ctx.save_for_backward(rows, a, of_rows, others, b, of_others, centre)
-        near, far = (0.5 * squared_norms(x) for x in (a, b))
+        # Of a zero row d² = 1 to every unit row: one more makes its cosine 0.
+        near = 0.5 * (squared_norms(a) + (of_rows[:, 0] == 0))
+        far = 0.5 * (squared_norms(b) + (of_others[:, 0] == 0))
         return torch.addmm(-far, a, b.T).add_(1.0 - near[:, None])
 
     @staticmethod

@@ -44,10 +44,12 @@ from uncollapse.metrics.intervals import (
 from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.reranking import ReRanked, ReRanking, rerank
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
+from uncollapse.metrics.spoiled_rows import FEW_INVALID, SpoiledRows, find_spoiled
 from uncollapse.metrics.suspects import SuspectLabels, suspect_labels
 from uncollapse.metrics.verification_scores import RocCurve, VerificationResult, verification
 
 __all__ = [
+    "FEW_INVALID",
     "NC2",
     "Anisotropy",
     "ClusteringResult",
@@ -63,6 +65,7 @@ __all__ = [
     "Scores",
     "SeedComparison",
     "SeedSummary",
+    "SpoiledRows",
     "SuspectLabels",
     "VerificationResult",
     "alignment",
@@ -76,6 +79,7 @@ __all__ = [
     "effective_rank",
     "evaluate_rows",
     "field_figures",
+    "find_spoiled",
     "kmeans",
     "lidar",
     "modes_per_class",

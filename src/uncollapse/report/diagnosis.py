@@ -22,11 +22,14 @@ from uncollapse.metrics import Interval, confidence, evaluate_rows
 from uncollapse.metrics.collapse import spectrum
 from uncollapse.metrics.evaluation import QUERIES, fine_classes, sample_queries, sample_words
 from uncollapse.metrics.repair import CONE_ROWS, ConeEffects, cone_effects
+from uncollapse.metrics.spoiled_rows import DROPPED, SpoiledRows, find_spoiled
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 
 __all__ = ["Diagnosis", "diagnose"]
 
+_RANK_LOST = 0.1  # of the effective rank: a baseline allows it to fall by so much
+_KINDS = {"label": "", "fine label": "fine "}  # what the names of scores by them begin with
 _MODE_ROWS = 10_000  # sampled evenly over classes, whose modes are counted
 _COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
 
@@ -38,8 +41,9 @@ class Diagnosis:
     `health` holds every figure, `scores` retrieval and clustering by kind of labels and name, on
     the `scored` ones of the rows, which search all rows; `intervals` are those of retrieval.
     `compared_with` says what the reference is, where that is known, `split` what the rows are of;
-    `cone` what a cone does to searches by cosine, where the verdict is that. The page draws its map
-    by t-SNE if `tsne`.
+    `cone` what a cone does to searches by cosine, where the verdict is that. `spoiled` are rows
+    that distort the figures; `without` is R@1 by kind of labels without them, where there are some.
+    The page draws its map by t-SNE if `tsne`.
     """
 
     title: str
@@ -56,6 +60,8 @@ class Diagnosis:
     cone: ConeEffects | None = None
     compared_with: str = ""
     split: str = ""
+    spoiled: SpoiledRows | None = None
+    without: Mapping[str, Interval] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.images is not None and len(self.images) != self.health.n:
@@ -83,6 +89,56 @@ class Diagnosis:
         """Whether there is something to draw."""
         return math.isfinite(self.health.diameter)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Every single number by name: scores, counts of spoiled rows, figures of health."""
+        numbers = {
+            f"{_KINDS[kind]}{name}": value
+            for kind, values in self.scores.items()
+            for name, value in values.items()
+        }
+        numbers |= {} if self.spoiled is None else self.spoiled.figures()
+        numbers["invalid_rows"] = self.health.invalid_rows
+        numbers |= {"rows": self.health.n, "dim": self.health.dim} | self.health.scalars()
+        del numbers["verdict"]
+        return numbers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Verdict, reasons and figures with their intervals, as `diagnose --json` writes them."""
+        bounds = {
+            f"{_KINDS[kind]}{name}": [interval.low, interval.high]
+            for kind, known in self.intervals.items()
+            for name, interval in known.items()
+        }
+        words = {"title": self.title, "verdict": self.verdict, "reasons": list(self.reasons)}
+        spoiled = {} if self.spoiled is None else self.spoiled.sentences(self.names)
+        words |= {"advice": self.health.advice, "spoiled": list(spoiled.values())}
+        return words | {"figures": self.figures, "intervals": bounds, "scored": self.scored_rows}
+
+    def worse_than(self, baseline: Mapping[str, Any]) -> list[str]:
+        """What is worse than in an earlier `to_dict()`, a sentence each.
+
+        The verdict, where it was healthy; scores beyond both intervals; the share of spoiled rows;
+        an effective rank that fell by more than a tenth.
+        """
+        own, now, then = self.to_dict(), self.figures, baseline["figures"]
+        worse = []
+        if baseline["verdict"] == "healthy" != self.verdict:
+            worse.append(f"the verdict is {self.verdict}, it was healthy")
+        for name, (low, _) in baseline["intervals"].items():
+            if name in own["intervals"]:
+                slack = math.hypot(then[name] - low, own["intervals"][name][1] - now[name])
+                if now[name] < then[name] - slack:
+                    fell = f"from {percent(then[name])} to {percent(now[name])}"
+                    worse.append(f"{name} fell {fell}, more than its interval ({percent(slack)})")
+        for name in ("invalid_rows", "zero_rows", "duplicate_rows", "hubs"):
+            if now.get(name, 0) / now["rows"] > then.get(name, 0) / then["rows"]:
+                worse.append(f"{name} rose from {then.get(name, 0):,} to {now[name]:,}")
+        rank, was = (figures.get("effective_rank", math.nan) for figures in (now, then))
+        if rank < (1 - _RANK_LOST) * was:
+            worse.append(f"effective_rank fell from {was:.3g} to {rank:.3g}")
+        return worse
+
     def spread_rows(self, most: int) -> Array:
         """At most so many rows, sampled evenly over classes; without labels drawn from all."""
         labels = self.fine_labels if self.labels is None else self.labels
@@ -101,12 +157,15 @@ class Diagnosis:
         if self.compared_with:
             lines.append(f"  reference: {self.compared_with}")
         for kind, values in self.scores.items():
-            known = self.intervals.get(kind, {})
-            numbers = [f"{name} {percent(value)}" for name, value in values.items()]
-            if "R@1" in known:
-                low, high = number(100 * known["R@1"].low, 3), number(100 * known["R@1"].high, 3)
-                numbers[0] += f" ({low} to {high})"
-            lines.append(f"  by {kind}, on {self.scored_rows}: {', '.join(numbers)}")
+            texts = {name: percent(value) for name, value in values.items()}
+            if "R@1" in self.intervals.get(kind, {}):
+                texts["R@1"] = interval_text(self.intervals[kind]["R@1"])
+            listed = ", ".join(f"{name} {text}" for name, text in texts.items())
+            lines.append(f"  by {kind}, on {self.scored_rows}: {listed}")
+        if self.spoiled is not None:
+            lines += [f"  {line}" for line in self.spoiled.sentences(self.names).values()]
+        for kind, interval in self.without.items():
+            lines.append(f"  without these rows, by {kind}: R@1 {interval_text(interval)}")
         if self.cone is not None:
             lines += [f"  {line}" for line in cone_lines(self.cone)]
         return "\n".join(lines)
@@ -149,6 +208,7 @@ def diagnose(
     z = as_rows(embeddings, "embeddings").detach().cpu()
     check_int("max_rows", max_rows, 8)
     coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
+    named, spoiled = _labels(names, len(z), "names"), find_spoiled(z, progress=None)
     # Where there are few classes or fine labels, modes are counted on more rows.
     many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
     health = measure(
@@ -161,18 +221,35 @@ def diagnose(
         modes=modes and many,
         cosine=cosine,
     )
+    if health.n < len(z):  # a few are not finite
+        kept, lost = spoiled.kept(["invalid"]), spoiled.sentences(named)["invalid"]
+        health = replace(health, reasons=(*health.reasons[:-1], f"{lost}; left out"))
+        named = np.arange(len(z)).astype(str) if named is None else named
+        coarse, fine = (None if some is None else some[kept] for some in (coarse, fine))
+        images = None if images is None else [images[row] for row in kept.tolist()]
+        z, named, spoiled = z[kept], named[kept], spoiled.select(kept)
+    health = _with_hubs(health, spoiled, named)
     result = Diagnosis(
         title,
         replace(health, advice=advise(health, settings or RunSettings())),
         (z.float() if z.dtype == torch.bfloat16 else z).numpy(),
         coarse,
         fine,
-        _labels(names, len(z), "names"),
+        named,
         images,
         tsne,
         np.zeros(0, np.int64),
+        spoiled=spoiled,
     )
     return _scored(result, max_rows, modes=modes and not many)
+
+
+def _with_hubs(health: Health, spoiled: SpoiledRows, names: Array | None) -> Health:
+    """The health with the verdict that a hub near very many rows gives, if there is no worse."""
+    if not spoiled.hub_spoils or health.verdict not in ("healthy", "uninformative"):
+        return health
+    reasons = (spoiled.sentences(names)["hubs"], *health.reasons)
+    return replace(health, verdict="spoiled-rows", reasons=reasons)
 
 
 def _scored(result: Diagnosis, max_rows: int, *, modes: bool) -> Diagnosis:
@@ -197,6 +274,17 @@ def _scored(result: Diagnosis, max_rows: int, *, modes: bool) -> Diagnosis:
     result = replace(
         result, scores=scores, intervals={k: known for k, (_, known) in scored.items()}
     )
+    clean = np.arange(health.n)
+    if result.spoiled is not None:
+        clean = result.spoiled.kept((*DROPPED, "hubs"))
+    if len(clean) < health.n:
+        z = result.embeddings[clean]
+        again = {
+            kind: score(z, known[clean], max_rows)[1]
+            for kind, known in kinds.items()
+            if known is not None and len(np.unique(known[clean])) > 1
+        }
+        result = replace(result, without={k: r["R@1"] for k, r in again.items() if "R@1" in r})
     if health.verdict != "cone":
         return result
     few = result.spread_rows(CONE_ROWS)
@@ -223,6 +311,16 @@ def score(
     known = ranked.per_query if ranked.queries > ranked.queries_without_match else ()
     intervals = {t: confidence(ranked, name) for name, t in titles.items() if name in known}
     return {title: values[name] for name, title in titles.items()}, intervals
+
+
+def interval_text(interval: Interval) -> str:
+    """A share with its interval, in per cent.
+
+    >>> interval_text(Interval(0.496, 0.482, 0.51)).replace("\N{NO-BREAK SPACE}", " ")
+    '49.6 % (48.2 to 51)'
+    """
+    low, high = (number(100 * bound, 3) for bound in (interval.low, interval.high))
+    return f"{percent(interval.value)} ({low} to {high})"
 
 
 def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:

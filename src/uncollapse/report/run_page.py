@@ -16,7 +16,7 @@ from uncollapse._base.files import DamagedFileError
 from uncollapse._base.table import Cell, Table, percent, shown
 from uncollapse.charts import Chart, Event, Series, curves, scatter
 from uncollapse.health.race import Race
-from uncollapse.health.verdict import Health, Reference
+from uncollapse.health.verdict import Health, Reference, Thresholds
 from uncollapse.metrics.evaluation import QUERIES
 from uncollapse.report import parts
 from uncollapse.report.diagnosis import Diagnosis, diagnose
@@ -58,9 +58,10 @@ def write_report(run: RunFolder | str | Path, *, warn: Callable[[str], None] | N
 def diagnose_run(
     run: RunFolder | str | Path,
     *,
-    reference: float | None = None,
+    reference: Reference | float | None = None,
     tsne: bool = False,
     max_rows: int = QUERIES,
+    thresholds: Thresholds | None = None,
 ) -> Diagnosis:
     """Diagnose the rows that a run was measured on, with the untrained network as the reference.
 
@@ -82,6 +83,7 @@ def diagnose_run(
         title=run.path.resolve().name,
         reference=before if reference is None else reference,
         before=run.rows("before", split).embeddings if reference is None else None,
+        thresholds=thresholds,
         tsne=tsne,
         max_rows=max_rows,
         cosine=measures.settings.normalize is not False,

@@ -1,0 +1,167 @@
+"""Rows that spoil the figures of all others: not finite, zero, copies of others, hubs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uncollapse._base.arrays import Array, ArrayLike, as_rows
+from uncollapse._base.check import InputError, percent
+from uncollapse._base.progress import ProgressOption
+from uncollapse.metrics.evaluation import sample_queries
+from uncollapse.metrics.nearest_rows import nearest
+from uncollapse.metrics.ranking import equal_rows
+
+__all__ = ["FEW_INVALID", "SpoiledRows", "find_spoiled"]
+
+FEW_INVALID = 0.05  # rows that are NaN or infinite are left out without asking up to this share
+DROPPED = ("invalid", "zero", "duplicates")  # what a user may leave out
+_CHUNK = 1 << 16  # rows looked at together
+_NEAR = 10  # neighbours among which a hub is counted
+_HUB_SHARE, _HUB_TIMES = 0.05, 10  # a hub is near this share of rows, and so often the average
+_HUB_SPOILS = 0.25  # a row near so many spoils the figures
+_SAME = 0.01  # of the median distance to the nearest row: nearer ones are nearly copies
+_QUERIES = 2_000  # rows whose neighbours are looked at
+_NAMED = 5  # rows of a kind that a sentence names
+_WORDS = {
+    "invalid": ("is NaN or infinite", "are NaN or infinite"),
+    "zero": ("is zero", "are zero"),
+    "duplicates": ("is a copy of an earlier one", "are copies of earlier ones"),
+    "near_duplicates": ("is nearly a copy of another", "are nearly copies of others"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SpoiledRows:
+    """Row numbers of `n` rows, by what is wrong with them; a row is of one kind only.
+
+    `invalid`: NaN or infinite. `zero`: zeros only. `duplicates`: equal to an earlier row; the most
+    frequent row stands `most_equal` times. `hubs`: among the 10 nearest of many rows, each of the
+    share `reach` of them, largest first; `near_duplicates`: rows whose nearest neighbour is at less
+    than a hundredth of the median distance to a nearest neighbour. Both are found by `queries`
+    sampled rows that look for their neighbours among all different ones; 0 where none were asked.
+    """
+
+    n: int
+    invalid: Array
+    zero: Array
+    duplicates: Array
+    most_equal: int
+    hubs: Array
+    reach: Array
+    near_duplicates: Array
+    queries: int
+
+    def kept(self, kinds: Collection[str] = DROPPED) -> Array:
+        """The rows that are of none of these kinds, ascending."""
+        keep = np.ones(self.n, np.bool_)
+        for kind in kinds:
+            if kind not in (*DROPPED, "hubs"):
+                allowed = f"one or several of {', '.join(DROPPED)}"
+                raise InputError("drop", repr(kind), allowed)
+            keep[getattr(self, kind)] = False
+        return np.flatnonzero(keep)
+
+    def select(self, rows: Array) -> SpoiledRows:
+        """The same of these rows only, ascending, by their new numbers."""
+        kinds = ("invalid", "zero", "duplicates", "near_duplicates")
+        chosen = {kind: _places(getattr(self, kind), rows)[1] for kind in kinds}
+        stay, hubs = _places(self.hubs, rows)
+        return replace(self, n=len(rows), **chosen, hubs=hubs, reach=self.reach[stay])
+
+    def figures(self) -> dict[str, float]:
+        """How many there are, by name; what was not looked for is left out."""
+        counts: dict[str, float] = {
+            f"{kind}_rows": len(getattr(self, kind)) for kind in ("invalid", "zero")
+        }
+        counts |= {"duplicate_rows": len(self.duplicates), "most_equal": self.most_equal}
+        if self.queries:
+            counts |= {"hubs": len(self.hubs), "near_duplicates": len(self.near_duplicates)}
+        return counts
+
+    @property
+    def hub_spoils(self) -> bool:
+        """Whether one row is a neighbour of so many that searches find it instead of others."""
+        return len(self.reach) > 0 and bool(self.reach[0] >= _HUB_SPOILS)
+
+    def sentences(self, names: Sequence[object] | Array | None = None) -> dict[str, str]:
+        """One for each kind there is, with the names of the first rows.
+
+        >>> spoiled = find_spoiled([[0.0, 0.0], [1.0, 2.0], [1.0, 2.0]])
+        >>> list(spoiled.sentences(["a", "b", "c"]).values())
+        ['1 of 3 rows is zero (a)', '1 of 3 rows is a copy of an earlier one (c)']
+        """
+        lines = {}
+        for kind, words in _WORDS.items():
+            rows = getattr(self, kind)
+            looked = self.queries if kind == "near_duplicates" else self.n
+            sampled = " that were looked at" * (looked < self.n)
+            if len(rows):
+                line = f"{len(rows):,} of {looked:,} rows{sampled} {words[len(rows) > 1]}"
+                lines[kind] = f"{line} ({_listed(rows, names)})"
+        if len(self.hubs):
+            noun = "row is a hub" if len(self.hubs) == 1 else "rows are hubs"
+            most = f"the worst is among the {_NEAR} nearest of {percent(self.reach[0], 2)} of rows"
+            lines["hubs"] = f"{len(self.hubs):,} {noun} ({_listed(self.hubs, names)}): {most}"
+        return lines
+
+
+def find_spoiled(
+    embeddings: ArrayLike, *, neighbours: bool = True, progress: ProgressOption = False
+) -> SpoiledRows:
+    """Look for rows that spoil figures; `neighbours=False` leaves out hubs and near duplicates.
+
+    >>> rows = [[0.0, 0.0], [1.0, 2.0], [float("nan"), 1.0], [1.0, 2.0], [4.0, 5.0]]
+    >>> spoiled = find_spoiled(rows)
+    >>> [spoiled.invalid.tolist(), spoiled.zero.tolist(), spoiled.duplicates.tolist()]
+    [[2], [0], [3]]
+    >>> spoiled.kept().tolist(), spoiled.most_equal
+    ([1, 4], 2)
+    """
+    z = as_rows(embeddings, "embeddings").detach().cpu()
+    finite, zero = np.empty(len(z), np.bool_), np.empty(len(z), np.bool_)
+    for low in range(0, len(z), _CHUNK):
+        part = z[low : low + _CHUNK]
+        finite[low : low + _CHUNK] = torch.isfinite(part).all(dim=1).numpy()
+        zero[low : low + _CHUNK] = ~part.any(dim=1).numpy()
+    _, first, group = np.unique(equal_rows(z)[0], return_index=True, return_inverse=True)
+    plain = finite & ~zero
+    copies = plain & (first[group] != np.arange(len(z)))
+    most = int(np.bincount(group[plain]).max(initial=0)) if plain.any() else 0
+    different = np.flatnonzero(finite & (first[group] == np.arange(len(z))))
+    none = np.zeros(0, np.int64)
+    hubs, reach, near, asked = none, np.zeros(0), none, 0
+    if neighbours and len(different) > 2:
+        some = z if len(different) == len(z) else z[torch.from_numpy(different)]
+        hubs, reach, near, asked = _by_neighbours(some, progress)
+    invalid, zeros, repeated = (np.flatnonzero(rows) for rows in (~finite, zero, copies))
+    by_search = different[hubs], reach, different[near], asked
+    return SpoiledRows(len(z), invalid, zeros, repeated, most, *by_search)
+
+
+def _by_neighbours(z: Tensor, progress: ProgressOption) -> tuple[Array, Array, Array, int]:
+    """Hubs, the share of rows each is near, rows that are nearly copies; how many rows asked."""
+    rows, k = sample_queries(len(z), _QUERIES), min(_NEAR, len(z) - 1)
+    asked = torch.from_numpy(rows)
+    hits = nearest(z[asked], z, k, asked, progress=progress)
+    share = np.bincount(hits.rows.numpy().ravel(), minlength=len(z)) / len(rows)
+    hubs = np.flatnonzero(share >= max(_HUB_SHARE, _HUB_TIMES * k / len(z)))
+    hubs = hubs[np.argsort(-share[hubs], kind="stable")]
+    closest = hits.distances[:, 0].numpy()
+    return hubs, share[hubs], rows[closest <= _SAME * np.median(closest)], len(rows)
+
+
+def _places(rows: Array, among: Array) -> tuple[Array, Array]:
+    """Which rows are among these, ascending ones, and their places there."""
+    stay = np.isin(rows, among)
+    return stay, np.searchsorted(among, rows[stay])
+
+
+def _listed(rows: Array, names: Sequence[object] | Array | None) -> str:
+    some = [f"row {row}" if names is None else str(names[row])[:60] for row in rows[:_NAMED]]
+    more = f" and {len(rows) - _NAMED:,} more" * (len(rows) > _NAMED)
+    return ", ".join(some) + more
