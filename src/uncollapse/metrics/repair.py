@@ -16,7 +16,7 @@ from uncollapse.metrics.evaluation import sample_queries
 
 __all__ = ["Repair", "Transform", "cone_effects", "fit_repair"]
 
-REPAIRS = {"centre": "centring", "whiten": "whitening", "remove-top": "removing the top axes"}
+REPAIRS = ("centre", "whiten", "remove-top")
 CONE_ROWS = 2048  # of more rows, so many are looked at
 _SHRINK = 0.1  # whitening: axes are divided by the root of their variance and so much of the mean's
 _CHUNK = 1 << 14  # rows converted to float64 together
@@ -104,7 +104,7 @@ def fit_repair(
     old = rows[judged]
     new = transform.apply(old)
     queries, few = sample_queries(len(old)), sample_queries(len(old), CONE_ROWS)
-    recalls = {}
+    recalls: dict[str, PairedRecall] = {}
     for metric in () if labels is None else ("cosine", "euclidean"):
         known, cosine = np.asarray(labels)[judged], metric == "cosine"
         recall = paired_recall(old, new, known, queries, normalize=cosine)
