@@ -69,8 +69,8 @@ class Columns:
         str | None,
         _column(
             metavar="KINDS",
-            help="Rows to leave out: 'invalid' (NaN or infinite), 'zero', 'duplicates', with "
-            "commas between.  \\[default: invalid ones, if they are at most 5 %]",
+            help="Rows to leave out: 'invalid' (NaN or infinite), 'zero', 'duplicates', 'hubs', "
+            "with commas between.  \\[default: invalid ones, if they are at most 5 %]",
         ),
     ] = None
 
@@ -161,17 +161,17 @@ def _without_spoiled(source: Source, drop: str | None, drops: tuple[str, ...]) -
     from uncollapse.metrics.spoiled_rows import FEW_INVALID, find_spoiled
 
     chosen = [word.strip() for word in drop.split(",")] if drop else []
-    spoiled = find_spoiled(source.points, neighbours=False)
+    spoiled = find_spoiled(source.points, neighbours="hubs" in chosen)
     lines, kinds = spoiled.sentences(source.names), {*chosen, *drops}
     if len(spoiled.invalid) > FEW_INVALID * len(source) and "invalid" not in chosen:
-        few = f"at most {FEW_INVALID:.0%}, or --drop invalid"
+        few = f"at most {FEW_INVALID:.0%} of such rows, or --drop invalid"
         raise InputError(source.title, lines["invalid"], few)
     kept = spoiled.kept(kinds)
     if not len(kept):
         raise InputError("--drop", f"all {len(source):,} rows of {source.title}", "rows to be left")
-    for kind in kinds & set(lines):
+    for kind in (kind for kind in lines if kind in kinds):
         warn(f"{source.title}: {lines[kind]}; left out")
-    if "zero" in set(lines) - kinds:
+    if drops and "zero" in set(lines) - kinds:
         warn(f"{source.title}: {lines['zero']}; --drop zero leaves such rows out")
     if len(kept) == len(source):
         return source

@@ -238,7 +238,10 @@ def _uninformative(settings: RunSettings, dim: int | None, axes: int | None) -> 
 
 
 def _spoiled(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
-    checks = ["leaving these rows out (--drop zero,duplicates)", "embedding their samples again"]
+    checks = [
+        "leaving these rows out (--drop zero,duplicates,hubs)",
+        "embedding their samples again",
+    ]
     return Advice("", _try(checks), "opinion")
 
 

@@ -683,7 +683,7 @@ VERDICTS = {
         "Spoiled rows: some rows distort the figures of all others",
         "This is no collapse. Rows of zeros, or many copies of one row, come from samples that "
         "could not be embedded (empty texts, pictures that did not load). They lie near others and "
-        "are found instead of the right ones. Leave them out: --drop zero,duplicates.",
+        "are found instead of the right ones. Leave them out: --drop zero,duplicates,hubs.",
         tone="warn",
         rules=(_spoiled,),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +20,10 @@ from uncollapse.metrics.ranking import equal_rows
 __all__ = ["FEW_INVALID", "SpoiledRows", "find_spoiled"]
 
 FEW_INVALID = 0.05  # rows that are NaN or infinite are left out without asking up to this share
-DROPPED = ("invalid", "zero", "duplicates")  # what a user may leave out
+DROPPED = ("invalid", "zero", "duplicates", "hubs")  # what a user may leave out
 _CHUNK = 1 << 16  # rows looked at together
 _NEAR = 10  # neighbours among which a hub is counted
-_HUB_SHARE, _HUB_TIMES = 0.05, 10  # a hub is near this share of rows, and so often the average
+_HUB_SHARE, _HUB_TIMES = 0.05, 20  # a hub is near this share of rows, and so often the average
 _HUB_SPOILS = 0.25  # a row near so many spoils the figures
 _SAME = 0.01  # of the median distance to the nearest row: nearer ones are nearly copies
 _QUERIES = 2_000  # rows whose neighbours are looked at
@@ -44,6 +45,7 @@ class SpoiledRows:
     share `reach` of them, largest first; `near_duplicates`: rows whose nearest neighbour is at less
     than a hundredth of the median distance to a nearest neighbour. Both are found by `queries`
     sampled rows that look for their neighbours among all different ones; 0 where none were asked.
+    `constant_dims` is how many dimensions are the same in all rows.
     """
 
     n: int
@@ -55,12 +57,13 @@ class SpoiledRows:
     reach: Array
     near_duplicates: Array
     queries: int
+    constant_dims: int
 
     def kept(self, kinds: Collection[str] = DROPPED) -> Array:
         """The rows that are of none of these kinds, ascending."""
         keep = np.ones(self.n, np.bool_)
         for kind in kinds:
-            if kind not in (*DROPPED, "hubs"):
+            if kind not in DROPPED:
                 allowed = f"one or several of {', '.join(DROPPED)}"
                 raise InputError("drop", repr(kind), allowed)
             keep[getattr(self, kind)] = False
@@ -69,16 +72,19 @@ class SpoiledRows:
     def select(self, rows: Array) -> SpoiledRows:
         """The same of these rows only, ascending, by their new numbers."""
         kinds = ("invalid", "zero", "duplicates", "near_duplicates")
-        chosen = {kind: _places(getattr(self, kind), rows)[1] for kind in kinds}
+        chosen: dict[str, Any] = {kind: _places(getattr(self, kind), rows)[1] for kind in kinds}
         stay, hubs = _places(self.hubs, rows)
         return replace(self, n=len(rows), **chosen, hubs=hubs, reach=self.reach[stay])
 
     def figures(self) -> dict[str, float]:
         """How many there are, by name; what was not looked for is left out."""
         counts: dict[str, float] = {
-            f"{kind}_rows": len(getattr(self, kind)) for kind in ("invalid", "zero")
+            "invalid_rows": len(self.invalid),
+            "zero_rows": len(self.zero),
+            "duplicate_rows": len(self.duplicates),
+            "most_equal": self.most_equal,
+            "constant_dims": self.constant_dims,
         }
-        counts |= {"duplicate_rows": len(self.duplicates), "most_equal": self.most_equal}
         if self.queries:
             counts |= {"hubs": len(self.hubs), "near_duplicates": len(self.near_duplicates)}
         return counts
@@ -107,6 +113,8 @@ class SpoiledRows:
             noun = "row is a hub" if len(self.hubs) == 1 else "rows are hubs"
             most = f"the worst is among the {_NEAR} nearest of {percent(self.reach[0], 2)} of rows"
             lines["hubs"] = f"{len(self.hubs):,} {noun} ({_listed(self.hubs, names)}): {most}"
+        if self.constant_dims and self.most_equal < self.n:
+            lines["dims"] = f"{self.constant_dims:,} dimensions are the same in all rows"
         return lines
 
 
@@ -124,10 +132,12 @@ def find_spoiled(
     """
     z = as_rows(embeddings, "embeddings").detach().cpu()
     finite, zero = np.empty(len(z), np.bool_), np.empty(len(z), np.bool_)
+    same = np.ones(z.shape[1], np.bool_)
     for low in range(0, len(z), _CHUNK):
         part = z[low : low + _CHUNK]
         finite[low : low + _CHUNK] = torch.isfinite(part).all(dim=1).numpy()
         zero[low : low + _CHUNK] = ~part.any(dim=1).numpy()
+        same &= ((part == z[:1]) | ~torch.isfinite(part)).all(dim=0).numpy()
     _, first, group = np.unique(equal_rows(z)[0], return_index=True, return_inverse=True)
     plain = finite & ~zero
     copies = plain & (first[group] != np.arange(len(z)))
@@ -140,7 +150,7 @@ def find_spoiled(
         hubs, reach, near, asked = _by_neighbours(some, progress)
     invalid, zeros, repeated = (np.flatnonzero(rows) for rows in (~finite, zero, copies))
     by_search = different[hubs], reach, different[near], asked
-    return SpoiledRows(len(z), invalid, zeros, repeated, most, *by_search)
+    return SpoiledRows(len(z), invalid, zeros, repeated, most, *by_search, int(same.sum()))
 
 
 def _by_neighbours(z: Tensor, progress: ProgressOption) -> tuple[Array, Array, Array, int]:

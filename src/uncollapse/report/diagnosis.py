@@ -22,7 +22,7 @@ from uncollapse.metrics import Interval, confidence, evaluate_rows
 from uncollapse.metrics.collapse import spectrum
 from uncollapse.metrics.evaluation import QUERIES, fine_classes, sample_queries, sample_words
 from uncollapse.metrics.repair import CONE_ROWS, ConeEffects, cone_effects
-from uncollapse.metrics.spoiled_rows import DROPPED, SpoiledRows, find_spoiled
+from uncollapse.metrics.spoiled_rows import SpoiledRows, find_spoiled
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 
@@ -154,6 +154,9 @@ class Diagnosis:
 
     def __str__(self) -> str:
         lines = [str(self.health)]
+        if self.spoiled is not None:
+            more = self.spoiled.sentences(self.names).values()
+            lines += [f"  {line}" for line in more if line not in self.reasons]
         if self.compared_with:
             lines.append(f"  reference: {self.compared_with}")
         for kind, values in self.scores.items():
@@ -162,8 +165,6 @@ class Diagnosis:
                 texts["R@1"] = interval_text(self.intervals[kind]["R@1"])
             listed = ", ".join(f"{name} {text}" for name, text in texts.items())
             lines.append(f"  by {kind}, on {self.scored_rows}: {listed}")
-        if self.spoiled is not None:
-            lines += [f"  {line}" for line in self.spoiled.sentences(self.names).values()]
         for kind, interval in self.without.items():
             lines.append(f"  without these rows, by {kind}: R@1 {interval_text(interval)}")
         if self.cone is not None:
@@ -276,7 +277,7 @@ def _scored(result: Diagnosis, max_rows: int, *, modes: bool) -> Diagnosis:
     )
     clean = np.arange(health.n)
     if result.spoiled is not None:
-        clean = result.spoiled.kept((*DROPPED, "hubs"))
+        clean = result.spoiled.kept()
     if len(clean) < health.n:
         z = result.embeddings[clean]
         again = {
