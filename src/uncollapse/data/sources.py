@@ -105,7 +105,8 @@ class Source:
 
     `points` have the file's float type (integers become float64), may be mapped from the file, and
     may hold rows with NaN or infinity.
-    `names` are paths, ids or texts; `columns` are further columns by name, such as cameras.
+    `names` are paths, ids or texts; `columns` are further columns by name, such as cameras: those
+    asked for, and of an array file all with a value for each row.
     `origin` is the run that made them, if the file says so; `complaint` is a sentence if the
     metadata cannot be used. `held` lists the names of all columns in the file, `title` is the
     file's name.
@@ -238,12 +239,13 @@ def open_source(
     for name, values in (known_rows | beside).items():
         if values is not None and (values.ndim != 1 or len(values) != len(points)):
             raise DataError(f"{path}: {name} of shape {values.shape} for {len(points)} rows")
+    one_each = {n: v for n, v in arrays.items() if n not in _ROLES and v.shape == (len(points),)}
     return Source(
         points,
         **known_rows,
         origin=note.origin,
         complaint=complaint,
-        columns=beside,
+        columns=one_each | beside,
         held=held,
         title=path.name,
     )

@@ -32,6 +32,7 @@ from uncollapse.metrics.collapse import (
     rho_spectrum,
     uniformity,
 )
+from uncollapse.metrics.comparison import EmbeddingComparison, PairedRecall, compare_embeddings
 from uncollapse.metrics.evaluation import Scores, cluster_rows, evaluate_rows
 from uncollapse.metrics.intervals import (
     Interval,
@@ -42,6 +43,7 @@ from uncollapse.metrics.intervals import (
     over_seeds,
 )
 from uncollapse.metrics.re_identification import ReidResult, reid
+from uncollapse.metrics.repair import Repair, Transform, fit_repair
 from uncollapse.metrics.reranking import ReRanked, ReRanking, rerank
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 from uncollapse.metrics.spoiled_rows import FEW_INVALID, SpoiledRows, find_spoiled
@@ -53,13 +55,16 @@ __all__ = [
     "NC2",
     "Anisotropy",
     "ClusteringResult",
+    "EmbeddingComparison",
     "Interval",
     "KMeansResult",
     "ModesResult",
+    "PairedRecall",
     "PiRatio",
     "ReRanked",
     "ReRanking",
     "ReidResult",
+    "Repair",
     "RetrievalResult",
     "RocCurve",
     "Scores",
@@ -67,6 +72,7 @@ __all__ = [
     "SeedSummary",
     "SpoiledRows",
     "SuspectLabels",
+    "Transform",
     "VerificationResult",
     "alignment",
     "alpha_req",
@@ -74,12 +80,14 @@ __all__ = [
     "cdnv",
     "cluster_rows",
     "clustering",
+    "compare_embeddings",
     "compare_seeds",
     "confidence",
     "effective_rank",
     "evaluate_rows",
     "field_figures",
     "find_spoiled",
+    "fit_repair",
     "kmeans",
     "lidar",
     "modes_per_class",

@@ -1,18 +1,121 @@
-"""Repairing a narrow embedding: what centring or whitening it gives to searches by cosine."""
+"""Repairing a narrow embedding: centre or whiten it, and measure what searches by cosine gain."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
-from uncollapse._base.arrays import Array
-from uncollapse.metrics.collapse import spectrum
+from uncollapse._base.arrays import Array, ArrayLike, points
+from uncollapse._base.check import InputError, check_choice
+from uncollapse.distances import unit_rows
+from uncollapse.metrics.comparison import PairedRecall, kept_neighbours, paired_recall
+from uncollapse.metrics.evaluation import sample_queries
 
-__all__ = ["ConeEffects", "CosineFigures", "cone_effects"]
+__all__ = ["Repair", "Transform", "cone_effects", "fit_repair"]
 
+REPAIRS = ("centre", "whiten", "remove-top")
 CONE_ROWS = 2048  # of more rows, so many are looked at
 _SHRINK = 0.1  # whitening: axes are divided by the root of their variance and so much of the mean's
+_CHUNK = 1 << 14  # rows converted to float64 together
+_LEAST = 16  # rows: half of them are searched
+
+
+@dataclass(frozen=True)
+class Transform:
+    """`(rows - mean) @ matrix`."""
+
+    mean: Array
+    matrix: Array
+
+    def apply(self, rows: Array) -> Array:
+        """The transformed rows as float32."""
+        moved = np.empty((len(rows), self.matrix.shape[1]), np.float32)
+        for low in range(0, len(rows), _CHUNK):
+            moved[low : low + _CHUNK] = (rows[low : low + _CHUNK] - self.mean) @ self.matrix
+        return moved
+
+
+def fit_transform(rows: Array, how: str, top: int = 0) -> Transform:
+    """One of `REPAIRS`: subtract the mean; then whiten, or remove the `top` principal axes.
+
+    Whitening divides principal axes by their deviation, shrunk so that axes of noise alone are not
+    blown up.
+    """
+    mean, dim = rows.mean(axis=0, dtype=np.float64), rows.shape[1]
+    if how == "centre":
+        return Transform(mean, np.eye(dim))
+    squares = np.zeros((dim, dim))
+    for low in range(0, len(rows), _CHUNK):
+        centred = rows[low : low + _CHUNK] - mean
+        squares += centred.T @ centred
+    variance, axes = np.linalg.eigh(squares / len(rows))
+    variance, axes = np.maximum(variance[::-1], 0.0), axes[:, ::-1]
+    if how == "remove-top":
+        return Transform(mean, np.eye(dim) - axes[:, :top] @ axes[:, :top].T)
+    scale = np.sqrt(variance + _SHRINK * variance.mean())
+    return Transform(mean, axes / np.where(scale > 0, scale, 1.0))
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A transform fitted on `fitted` rows, and what it does to the `judged` other ones.
+
+    `before` and `after` are of `measured` of these; `kept` is the mean share of the 10 nearest rows
+    by cosine that stay so. `recalls` has R@1 by `cosine` and by `euclidean` distance; it is empty
+    without labels.
+    """
+
+    transform: Transform
+    fitted: int
+    judged: int
+    measured: int
+    before: CosineFigures
+    after: CosineFigures
+    kept: float
+    recalls: Mapping[str, PairedRecall]
+
+
+def fit_repair(
+    embeddings: ArrayLike, labels: ArrayLike | None = None, *, how: str = "centre", top: int = 0
+) -> Repair:
+    """Fit one of `REPAIRS` on a random half of the rows and judge it on the other half.
+
+    >>> rng = np.random.default_rng(0)
+    >>> repair = fit_repair(rng.normal(size=(400, 32)) + 30)
+    >>> repair.before.float16 > 0.2 > 0.02 > repair.after.float16
+    True
+    """
+    rows = points(embeddings, "embeddings", min_rows=_LEAST).detach().cpu().numpy()
+    (n, dim), half = rows.shape, len(rows) // 2
+    check_choice("how", how, REPAIRS)
+    if how == "remove-top" and not 1 <= top < dim:
+        raise InputError("top", top, f"1 to {dim - 1} of {dim} axes")
+    if how == "whiten" and half <= dim:
+        given = f"{n:,} rows of {dim:,} dimensions"
+        raise InputError(
+            "embeddings", given, f"at least {2 * dim + 2:,}, half of them to whiten by"
+        )
+    order = np.random.default_rng(0).permutation(n)
+    transform = fit_transform(rows[np.sort(order[:half])], how, top)
+    judged = np.sort(order[half:])
+    old = rows[judged]
+    new = transform.apply(old)
+    queries, few = sample_queries(len(old)), sample_queries(len(old), CONE_ROWS)
+    recalls: dict[str, PairedRecall] = {}
+    for metric in () if labels is None else ("cosine", "euclidean"):
+        known, cosine = np.asarray(labels)[judged], metric == "cosine"
+        recall = paired_recall(old, new, known, queries, normalize=cosine)
+        recalls |= {} if recall is None else {metric: recall}
+    x, y = (unit_rows(torch.from_numpy(z)) for z in (old, new))
+    kept = kept_neighbours(x, y, queries, min(10, len(old) - 1)).mean()
+    before, after = (_cosine_figures("", z[few].astype(np.float64), None) for z in (old, new))
+    return Repair(transform, half, len(old), len(few), before, after, float(kept), recalls)
+
+
+# What a cone does to searches by cosine.
 
 
 @dataclass(frozen=True)
@@ -51,10 +154,9 @@ def cone_effects(z: Array, labels: Array | None = None, *, of: int | None = None
     True
     """
     z = z / (np.abs(z).max() or 1.0)
-    centred = z - z.mean(axis=0)
-    white = _whitened(centred)
-    treated = {"as they are": z, "centred": centred}
-    treated |= {} if white is None else {"whitened": white}
+    treated = {"as they are": z, "centred": z - z.mean(axis=0)}
+    if len(z) > z.shape[1]:  # fewer rows, whitened, would all be at one distance
+        treated["whitened"] = fit_transform(z, "whiten").apply(z).astype(np.float64)
     figures = tuple(_cosine_figures(name, rows, labels) for name, rows in treated.items())
     return ConeEffects(figures, len(z), len(z) if of is None else of)
 
@@ -86,19 +188,6 @@ def _best(cosines: Array) -> Array:
     """For each row its nearest one as 1, or those that tie, as shares of 1."""
     best = cosines >= cosines.max(axis=1, keepdims=True)
     return np.asarray(best / best.sum(axis=1, keepdims=True))
-
-
-def _whitened(centred: Array) -> Array | None:
-    """Principal axes at equal variance, shrunk so that axes of noise alone are not blown up.
-
-    None for fewer rows than dimensions: whitened, these would all be at one distance.
-    """
-    principal = spectrum(centred)
-    if principal.axes is None:
-        return None
-    variance = principal.values**2 / len(centred)
-    scale = np.sqrt(variance + _SHRINK * variance.mean())
-    return np.asarray(centred @ (principal.axes / np.where(scale > 0, scale, 1.0)))
 
 
 def _unit(z: Array) -> Array:

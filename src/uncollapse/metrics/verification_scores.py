@@ -130,7 +130,7 @@ def verification(
     unit = "cosine" if normalize else "distance"
     if pairs is not None:
         first, second, truth = _listed_pairs(pairs, same, labels, len(x))
-        return _of_list(_listed(x, first, second), truth, folds, rates, level, unit)
+        return _of_list(listed_distances(x, first, second), truth, folds, rates, level, unit)
     if labels is None:
         raise InputError("labels", "None", _INPUTS)
     if same is not None or folds is not None:
@@ -342,7 +342,7 @@ class _LabelledPairs:
         first = rng.integers(sizes[c])
         second = (first + 1 + rng.integers(sizes[c] - 1)) % sizes[c]
         starts = np.cumsum(sizes) - sizes
-        return _listed(self.x, starts[c] + first, starts[c] + second)
+        return listed_distances(self.x, starts[c] + first, starts[c] + second)
 
     def counts(self, grid: Array, report: Report) -> _Counts:
         """How many pairs lie below each value of the ascending grid: exact at each of them."""
@@ -381,7 +381,7 @@ def _gathered(tiles: Iterator[Array]) -> Iterator[Array]:
         yield np.concatenate(held)
 
 
-def _listed(x: Tensor, first: Array, second: Array) -> Array:
+def listed_distances(x: Tensor, first: Array, second: Array) -> Array:
     """The distance of each listed pair of rows."""
     i, j = (torch.split(torch.from_numpy(rows), _CHUNK) for rows in (first, second))
     parts = [paired_distances(x[a], x[b]).numpy() for a, b in zip(i, j, strict=True)]

@@ -1,0 +1,146 @@
+"""`uncollapse repair`: centre or whiten a file of embeddings, and say whether that helps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+import uncollapse as uc
+from uncollapse._base.check import InputError
+from uncollapse._base.extras import import_extra
+from uncollapse._base.files import written_aside
+from uncollapse._base.table import Table, percent
+from uncollapse.cli import options
+from uncollapse.cli.printing import say, show, status
+
+if TYPE_CHECKING:
+    from uncollapse.metrics import PairedRecall, Repair, Transform
+
+_NAMES = {"centre": "centring", "whiten": "whitening", "remove-top": "removing the top {} axes"}
+_ENDINGS = {"--out": (".npz", ".parquet", ".safetensors"), "--transform": (".safetensors", ".onnx")}
+_WORTH = (
+    0.01  # share of nearest neighbours, kept or lost by storing rows in fewer bits, that is said
+)
+_GRAPH = """<ir_version: 8, opset_import: ["": 13]>
+repair (float[rows, {}] embeddings) => (float[rows, {}] repaired) {{
+    centred = Sub(embeddings, mean)
+    repaired = MatMul(centred, matrix)
+}}"""
+
+
+@options.grouped
+def command(
+    file: Annotated[
+        Path, typer.Argument(help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv.")
+    ],
+    columns: options.Columns,
+    centre: Annotated[bool, typer.Option("--centre", help="Subtract the mean.")] = False,
+    whiten: Annotated[
+        bool, typer.Option("--whiten", help="Centre, and give all axes like variance.")
+    ] = False,
+    remove_top: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="Centre, and remove the K principal axes.", min=1),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The new file: .npz, .parquet or .safetensors.")
+    ] = None,
+    transform: Annotated[
+        list[Path] | None,
+        typer.Option(help="Write mean and matrix: .safetensors or .onnx. Can be repeated."),
+    ] = None,
+) -> None:
+    """Repair a cone: centre or whiten embeddings, fitted on one half and judged on the other.
+
+    What is written is what was judged: (x - mean) @ matrix, of the half that it was fitted on.
+    Apply the transform to queries too.
+    """
+    kinds = {"centre": centre, "whiten": whiten, "remove-top": remove_top is not None}
+    if sum(kinds.values()) != 1:
+        raise InputError.conflict("choose one of --centre, --whiten and --remove-top K")
+    how = next(kind for kind, chosen in kinds.items() if chosen)
+    for option, paths in {"--out": [out] if out else [], "--transform": transform or []}.items():
+        for path in paths:
+            if path.suffix not in _ENDINGS[option]:
+                allowed = f"a file ending in {', '.join(_ENDINGS[option])}"
+                raise InputError(option, path.name, allowed)
+    source = options.open_file(file, columns)
+    with status(f"fitting and judging {len(source):,} embeddings"):
+        repair = uc.metrics.fit_repair(source.points, source.labels, how=how, top=remove_top or 0)
+    name = _NAMES[how].format(remove_top)
+    fitted = f"fitted on a random half, {repair.fitted:,} rows, judged on the other"
+    say(f"{source.title}: {len(source):,} rows x {source.points.shape[1]}; {name}, {fitted}")
+    show(_table(repair))
+    for line in _verdict(repair, name):
+        say(line)
+    if out is not None:
+        from uncollapse.data.sources import write_embeddings
+
+        moved = replace(source, points=repair.transform.apply(source.points), origin=None)
+        say(f"wrote {write_embeddings(moved, out)}")
+    for path in transform or []:
+        _write_transform(repair.transform, path)
+        say(f"wrote {path}: (x - mean) @ matrix")
+
+
+def _table(repair: Repair) -> Table:
+    table = Table(["on the other half", "before", "after", "difference"])
+    for metric, recall in repair.recalls.items():
+        shares = (f"{100 * side.recall[1]:.1f} %" for side in (recall.old, recall.new))
+        table.add(f"R@1, {metric}", *shares, _difference(recall))
+    sides = repair.before, repair.after
+    cosines = (uc.health.verdict.cosine_text(side.cosine) for side in sides)
+    table.add("mean cosine", *cosines, "")
+    for bits, old, new in _stored(repair):
+        table.add(f"nearest neighbours changed by {bits}", percent(old), percent(new), "")
+    table.add("10 nearest by cosine that stay", "", percent(repair.kept), "")
+    return table
+
+
+def _stored(repair: Repair) -> list[tuple[str, float, float]]:
+    """The shares of nearest neighbours that rows of fewer bits lose, before and after."""
+    sides = repair.before, repair.after
+    return [(bits, *(getattr(side, bits) for side in sides)) for bits in ("float16", "int8")]
+
+
+def _difference(recall: PairedRecall) -> str:
+    value = recall.difference
+    points = (round(100 * x, 1) + 0.0 for x in (value.value, value.low, value.high))
+    return "{} ({} to {})".format(*(f"{x:.1f}".replace("-", "−") for x in points))
+
+
+def _verdict(repair: Repair, name: str) -> list[str]:
+    """Whether it helps R@1 by cosine, and rows that are kept in fewer bits."""
+    lines = ["without labels R@1 cannot be judged: name them with --labels"]
+    if recall := repair.recalls.get("cosine"):
+        low, high = recall.difference.low, recall.difference.high
+        word = "helps" if low > 0 else "does harm" if high < 0 else "does not help"
+        shares = f"{100 * recall.old.recall[1]:.1f} → {100 * recall.new.recall[1]:.1f} %"
+        lines = [f"{name} {word} here: R@1 by cosine {shares}, difference {_difference(recall)}"]
+    for bits, old, new in _stored(repair):
+        if abs(old - new) >= _WORTH:
+            word = "helps" if new < old else "harms"
+            change = f"{percent(old)} → {percent(new)} of nearest neighbours change"
+            lines.append(f"{name} {word} rows kept in {bits}: {change}")
+    return lines
+
+
+def _write_transform(transform: Transform, path: Path) -> None:
+    """A .safetensors file of mean and matrix, or an ONNX graph from `embeddings` to `repaired`."""
+    arrays = {"mean": transform.mean, "matrix": transform.matrix}
+    arrays = {name: np.ascontiguousarray(a, np.float32) for name, a in arrays.items()}
+    with written_aside(path) as aside:
+        if path.suffix == ".safetensors":
+            from safetensors.numpy import save_file
+
+            save_file(arrays, aside)
+            return
+        onnx = import_extra("onnx", extra="onnx")
+        model = onnx.parser.parse_model(_GRAPH.format(*transform.matrix.shape))
+        tensors = [onnx.numpy_helper.from_array(values, name) for name, values in arrays.items()]
+        model.graph.initializer.extend(tensors)
+        onnx.save(model, aside)
