@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse.metrics.clusters import ClusteringResult, clustering
 from uncollapse.metrics.re_identification import ReidResult, reid
+from uncollapse.metrics.result import Card, Shown
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 
 
-class Scores(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Scores(Shown):
     """Figures by name: `recall@1`, `map@r`, ..., with cameras `cmc@1`, `mAP`, `mINP`; and `nmi`.
 
     `ranked` has what each query adds, for intervals.
@@ -21,6 +24,10 @@ class Scores(NamedTuple):
 
     values: dict[str, float]
     ranked: RetrievalResult | ReidResult
+
+    def card(self) -> Card:
+        """The figures."""
+        return Card("Scores", shares=self.values)
 
 
 def evaluate_rows(

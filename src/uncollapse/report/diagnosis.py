@@ -19,6 +19,7 @@ from uncollapse.health.figures import measure, with_modes
 from uncollapse.health.verdict import Health, Reference, Thresholds, cosine_text
 from uncollapse.metrics import evaluate_rows
 from uncollapse.metrics.collapse import spectrum
+from uncollapse.metrics.result import Card, Shown
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 
@@ -29,8 +30,8 @@ MAX_ROWS = 30_000  # rows of 256 dimensions that one core scores in about a minu
 _COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnosis:
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis(Shown):
     """The result; prints as a short text, `save` writes the page.
 
     `health` holds every figure, `scores` retrieval and clustering by kind of labels and name, on
@@ -93,6 +94,17 @@ class Diagnosis:
     def save(self, path: str | Path) -> Path:
         """Write the page as one HTML file that needs no network."""
         return self.page().save(path)
+
+    def card(self) -> Card:
+        """The card of the health, with the scores."""
+        shares: dict[str, float] = {}
+        for kind, values in self.scores.items():
+            shares |= {f"{name} by {kind}": value for name, value in values.items()}
+        return replace(self.health.card(), shares=shares)
+
+    def show(self, height: int = 800) -> None:
+        """Show the whole page inside a notebook, in so many pixels; elsewhere, say how to save."""
+        self.page().show(height)
 
     def __str__(self) -> str:
         lines = [str(self.health)]
