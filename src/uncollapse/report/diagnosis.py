@@ -23,6 +23,7 @@ from uncollapse.metrics.collapse import spectrum
 from uncollapse.metrics.evaluation import QUERIES, fine_classes, sample_queries, sample_words
 from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.repair import CONE_ROWS, ConeEffects, cone_effects
+from uncollapse.metrics.result import Card, Shown
 from uncollapse.metrics.spoiled_rows import SpoiledRows, find_spoiled
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
@@ -35,8 +36,8 @@ _MODE_ROWS = 10_000  # sampled evenly over classes, whose modes are counted
 _COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnosis:
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis(Shown):
     """The result; prints as a short text, `save` writes the page.
 
     `health` holds every figure, `scores` retrieval and clustering by kind of labels and name, on
@@ -152,6 +153,17 @@ class Diagnosis:
     def save(self, path: str | Path) -> Path:
         """Write the page as one HTML file that needs no network."""
         return self.page().save(path)
+
+    def card(self) -> Card:
+        """The card of the health, with the scores."""
+        shares: dict[str, float] = {}
+        for kind, values in self.scores.items():
+            shares |= {f"{name} by {kind}": value for name, value in values.items()}
+        return replace(self.health.card(), shares=shares)
+
+    def show(self, height: int = 800) -> None:
+        """Show the whole page inside a notebook, in so many pixels; elsewhere, say how to save."""
+        self.page().show(height)
 
     def __str__(self) -> str:
         lines = [str(self.health)]
