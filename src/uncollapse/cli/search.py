@@ -149,11 +149,8 @@ def _nearest(there: Rows, asked: Rows, own: Array | None, k: int, normalize: boo
     from uncollapse.metrics.nearest_rows import nearest
 
     z, gallery = (torch.from_numpy(rows.source.points) for rows in (asked, there))
-    if normalize:
-        unit = torch.nn.functional.normalize
-        z, gallery = unit(z, eps=1e-300), unit(gallery, eps=1e-300)
     rows = None if own is None else torch.from_numpy(own)
-    return nearest(z, gallery, k, rows, progress=None)
+    return nearest(z, gallery, k, rows, normalize=normalize, progress=None)
 
 
 def _entries(there: Rows, asked: Rows, hits: Neighbours, measure: str) -> list[dict[str, Any]]:
