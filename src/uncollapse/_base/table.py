@@ -80,8 +80,7 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """For each column, whether all its cells are numbers."""
-        lines = self.lines
-        columns = range(len(self.head))
+        lines, columns = self.lines, range(len(self.head))
         return [bool(lines) and all(line[i].is_number for line in lines) for i in columns]
 
     @property
@@ -119,8 +118,7 @@ class Table:
 
     def _parts(self, least: Sequence[int], width: int) -> Iterator[list[int]]:
         """The columns of each table: as many as fit, then the next ones after those of the keys."""
-        keys = list(range(self.keys))
-        part = keys
+        part = keys = list(range(self.keys))
         for i in range(self.keys, len(self.head)):
             if len(part) > len(keys) and _room([*part, i], least) > width:
                 yield part
