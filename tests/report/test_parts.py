@@ -54,8 +54,10 @@ def test_each_strategy_is_a_line_that_ends_where_it_is_out():
     lines = [mark for mark in chart.marks if isinstance(mark, Polyline)]
     ends = [line.points[-1][0] for line in lines]
     assert ends[0] == ends[1] > ends[2]
-    assert "easy x hard: from 0.625 to 0.625" in chart.description
-    assert "hard x hard: from 0.25 to 0" in race_chart(RACE, "Race", start=0.25).description
+    nbsp = "\N{NO-BREAK SPACE}"
+    assert f"easy x hard: 62.5{nbsp}% at 6 and 62.5{nbsp}% at 20" in chart.description
+    started = race_chart(RACE, "Race", start=0.25).description
+    assert f"hard x hard: 25{nbsp}% at 0 and 0{nbsp}% at 6" in started
     names = [entry.name for entry in chart.legend]
     assert names == ["inside x hard, scale-free (chosen)", "easy x hard", "hard x hard"]
     assert chart.note == "R@1 of 96 held-out training samples; chosen: inside x hard, scale-free"
