@@ -91,10 +91,10 @@ def test_without_labels_nothing_is_said_of_classes_and_fine_labels_alone_are_sco
 
 @pytest.mark.slow
 def test_what_was_sampled_is_stated():
-    z, labels = blobs(0.5, each=400)
+    z, labels = blobs(0.5, each=1000)
     text = diagnose(z, labels, max_rows=60, modes=False).page().render()
-    assert "On 60 of 2,400 rows" in text
-    assert ", 2,000 of 2,400 rows" in text  # the map
+    assert "On a sample of 60 of 6,000 rows, sampled evenly over classes" in text
+    assert "a sample of 5,000 of 6,000 rows, evenly over classes" in text  # the map
 
 
 def test_the_rows_used_stand_beside_the_figure_in_the_text_and_on_the_page():
