@@ -74,9 +74,9 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """For each column, whether all its cells are numbers or dashes."""
-        numbers = [[c.value is not None or c.text == "–" for c in line] for line in self.lines]
-        return [bool(numbers) and all(row[i] for row in numbers) for i in range(len(self.head))]
+        """For each column, whether all its cells are numbers."""
+        lines, columns = self.lines, range(len(self.head))
+        return [bool(lines) and all(line[i].is_number for line in lines) for i in columns]
 
     @property
     def name(self) -> str:
@@ -113,8 +113,7 @@ class Table:
 
     def _parts(self, least: Sequence[int], width: int) -> Iterator[list[int]]:
         """The columns of each table: as many as fit, then the next ones after those of the keys."""
-        keys = list(range(self.keys))
-        part = keys
+        part = keys = list(range(self.keys))
         for i in range(self.keys, len(self.head)):
             if len(part) > len(keys) and _room([*part, i], least) > width:
                 yield part
