@@ -32,7 +32,7 @@ def embeddings(tmp_path):
     return tmp_path
 
 
-def diagnose_as_the_action(folder, files, options=""):
+def diagnose_as_the_action(folder, files, options="", fail_if="", baseline=""):
     """Run the action's own lines in a folder, as a runner does."""
     step = read("action.yml")["runs"]["steps"][-1]
     commands = folder / "bin"
@@ -41,6 +41,7 @@ def diagnose_as_the_action(folder, files, options=""):
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m uncollapse "$@"\n', "utf-8")
     command.chmod(0o755)
     given = {"FILES": files, "FAIL_ON": "network-collapse,cone", "OPTIONS": options}
+    given |= {"FAIL_IF": fail_if, "BASELINE": baseline}
     assert set(given) == set(step["env"])
     given |= {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "RUNNER_TEMP": str(folder)}
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
@@ -50,6 +51,21 @@ def diagnose_as_the_action(folder, files, options=""):
 def run(words, folder, variables):
     options = {"capture_output": True, "text": True, "encoding": "utf-8", "check": False}
     return subprocess.run(words, cwd=folder, env=os.environ | variables, **options)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the action's lines are bash")
+def test_the_action_takes_rules_and_a_baseline(embeddings):
+    rules = "zero_rows>0\n\nhubs>9"
+    good = diagnose_as_the_action(embeddings, "good.npy", "--json good.json", rules)
+    assert good.returncode == 0, good.stderr
+    bad = np.load(embeddings / "good.npy")
+    bad[:3] = 0
+    np.save(embeddings / "bad.npy", bad)
+    done = diagnose_as_the_action(embeddings, "bad.npy", "", "zero_rows > 2\nrows<5", "good.json")
+    assert done.returncode == 1
+    assert "::error::bad.npy: zero_rows is 3, and zero_rows > 2 is refused" in done.stdout
+    assert "::error::bad.npy: the verdict is spoiled-rows, it was healthy" in done.stdout
 
 
 @pytest.mark.processes

@@ -1,11 +1,14 @@
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from support.errors import refused
 from uncollapse._base import files
 from uncollapse._base.files import DamagedFileError
 
@@ -134,9 +137,9 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
 
 
 def test_short_rows_are_filled_where_that_is_asked_for(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n1\n\n2,3\n")
-    rows = [["1", ""], ["2", "3"]]
-    assert files.read_csv(tmp_path / "a.csv", fill=True) == (["x", "y"], rows)
+    (tmp_path / "a.csv").write_text("x;y\n1\n\n2;3\n")
+    rows = [["x", "y"], ["1", ""], ["2", "3"]]
+    assert list(files.csv_rows(tmp_path / "a.csv", fill=True, separator=";")) == rows
 
 
 @pytest.mark.parametrize(
@@ -145,17 +148,17 @@ def test_short_rows_are_filled_where_that_is_asked_for(tmp_path):
         (files.read_json, b'{"a": 1,\n "b": }', "not JSON .*line 2 column 7"),
         (files.read_json, b"", "not JSON"),
         (files.read_json, b"[1, 2]", "expected a dict, found list"),
-        (files.read_json, b'{"a": "\xe4"}', "not UTF-8 text"),
+        (files.read_json, b'{"a": "\xe4"}', "not JSON in UTF-8 .*byte 0xe4"),
         (files.read_jsonl, b'{"a": 1}\n{"a": \n{"a": 3}\n', "line 2 is not JSON"),
         (files.read_jsonl, b'{"a": 1}\n[2]\n', "line 2 is not a JSON object"),
         (files.read_jsonl, b'{"a": "\xe4"}\n{"a": 2}\n', "line 1 is not JSON"),
         (files.read_csv, b"a,b\n1,2\n3\n", "line 3 has 1 cells, the header 2"),
         (files.read_csv, b'a,b\n"x\ny",2\n3,4,5\n', "line 4 has 3 cells, the header 2"),
-        (files.read_csv, b'a,b\n1,"cut sh', "line 2 is not CSV .*unexpected end of data"),
+        (files.read_csv, b'a,b\n1,"cut sh', "from line 2 on: unexpected end of data"),
         (files.read_csv, b"", "it is empty"),
-        (files.read_csv, b"a,b\n\xff,2\n", "not UTF-8 text"),
+        (files.read_csv, b"a,b\n\xff,2\n", "from line 0 on: 'utf-8' .*byte 0xff"),
         (files.read_toml, b"a = 1\nb = = 2\n", "not TOML .*line 2, column 5"),
-        (files.read_toml, b"\xff\xfe", "not UTF-8"),
+        (files.read_toml, b"\xff\xfe", "not TOML in UTF-8"),
     ],
 )
 def test_a_damaged_file_is_named_with_the_place(tmp_path, reader, content, message):
@@ -201,3 +204,102 @@ def test_a_log_goes_on_from_the_offset_that_was_kept(tmp_path):
     with files.open_log(path, keep=10**9) as log:  # more than there is: all of it
         log.write('{"step": 30}\n')
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 20, 30]
+
+
+# What the target is: a link, a device, a pipe, a folder.
+
+
+def test_a_link_stays_a_link_and_its_target_is_written(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "a.txt").write_text("old")
+    (tmp_path / "near.txt").symlink_to("far/a.txt")
+    (tmp_path / "twice.txt").symlink_to("near.txt")
+    files.write_text(tmp_path / "twice.txt", "new")
+    assert (tmp_path / "twice.txt").is_symlink()
+    assert (tmp_path / "near.txt").is_symlink()
+    assert (tmp_path / "far" / "a.txt").read_text() == "new"
+    assert names(tmp_path / "far") == ["a.txt"]
+
+
+def test_a_link_to_nothing_gets_its_target(tmp_path):
+    (tmp_path / "near.txt").symlink_to("later/a.txt")
+    files.write_text(tmp_path / "near.txt", "new")
+    assert os.readlink(tmp_path / "near.txt") == "later/a.txt"
+    assert (tmp_path / "later" / "a.txt").read_text() == "new"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="devices and pipes are files on POSIX only")
+class TestDevicesAndPipes:
+    def test_a_device_is_written_and_never_replaced(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(files.os, "replace", lambda *_: pytest.fail("renamed onto a device"))
+        (tmp_path / "link").symlink_to(os.devnull)
+        for path in (Path(os.devnull), tmp_path / "link"):
+            files.write_text(path, "gone")
+            assert path.is_char_device()
+        assert (tmp_path / "link").is_symlink()
+
+    def test_a_pipe_gets_the_bytes_and_stays(self, tmp_path):
+        pipe = tmp_path / "a.png"
+        os.mkfifo(pipe)
+        end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # so that no writer waits for a reader
+        try:
+            with files.written_aside(pipe) as aside:
+                assert aside.suffix == ".png"
+                aside.write_bytes(b"all of it")
+            assert os.read(end, 100) == b"all of it"
+        finally:
+            os.close(end)
+        assert pipe.is_fifo()
+        assert names(tmp_path) == ["a.png"]
+
+    def test_an_open_file_is_written_where_it_stands(self, tmp_path):
+        with (tmp_path / "out.txt").open("wb") as out:
+            out.write(b"first\n")
+            out.flush()
+            files.write_text(Path(f"/dev/fd/{out.fileno()}"), "second\n")
+        assert (tmp_path / "out.txt").read_bytes() == b"first\nsecond\n"
+        assert names(tmp_path) == ["out.txt"]
+
+    @pytest.mark.processes
+    def test_standard_output_keeps_what_was_printed_around_it(self, tmp_path):
+        with (tmp_path / "out.txt").open("wb") as out:
+            subprocess.run([sys.executable, "-c", PRINTED], stdout=out, check=True)
+        assert (tmp_path / "out.txt").read_bytes() == b"before\nall\nafter\n"
+
+    def test_a_full_disk_is_an_error_that_names_the_file(self):
+        with pytest.raises(OSError, match="No space left") as error:
+            files.write_text(Path("/dev/full"), "x")
+        assert error.value.filename == "/dev/full"
+
+
+PRINTED = """
+from pathlib import Path
+from uncollapse._base.files import write_text
+print("before")
+write_text(Path("/dev/stdout"), "all\\n")
+print("after")
+"""
+
+
+def test_a_disk_that_fills_up_names_the_file_and_leaves_the_old_one(tmp_path):
+    target = tmp_path / "a.txt"
+    files.write_text(target, "old")
+
+    def write_half():
+        with files.written_aside(target) as aside:
+            aside.write_text("half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space") as error:
+        write_half()
+    assert error.value.filename == str(target)
+    assert (names(tmp_path), target.read_text()) == (["a.txt"], "old")
+
+
+def test_a_folder_is_refused_where_a_file_is_to_be_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    for folder in (tmp_path, Path("."), tmp_path / "link"):
+        with refused("output"):
+            files.write_text(folder, "x")
+    assert names(tmp_path) == ["link"]

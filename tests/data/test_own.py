@@ -101,7 +101,7 @@ def test_a_parquet_manifest_gives_the_same(pets):
         ("a.csv", b"path,label\ncat/1.jpg\n", "'label' is empty in row 1"),
         ("a.csv", b"path,label,camera\ncat/1.jpg,1,left\n", "'camera' holds 'left'"),
         ("a.csv", b"path,label,camera\ncat/1.jpg,1,%d\n" % 10**30, "18 digits"),
-        ("a.csv", "path,label\nä,1\n".encode("latin-1"), "not UTF-8"),
+        ("a.csv", "path,label\nä,1\n".encode("latin-1"), "'utf-8' codec"),
         ("a.parquet", b"PAR1", r"a\.parquet: cannot be read"),
         ("a.txt", b"", r"expected a \.csv or \.parquet file"),
         ("a.csv", None, r"root must be a \.csv or \.parquet file"),

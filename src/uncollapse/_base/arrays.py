@@ -293,8 +293,3 @@ class ClassLayout:
     def members(self, c: int) -> Array:
         """Rows of class c, ascending."""
         return self.order[self.starts[c] : self.starts[c] + self.counts[c]]
-
-    @property
-    def row_counts(self) -> Array:
-        """Size of each row's own class."""
-        return self.counts[self.ids]

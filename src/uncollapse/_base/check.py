@@ -60,9 +60,8 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
     """Return `value` if it is one of the allowed words, or raise."""
     words = list(allowed)
     if not isinstance(value, str) or value not in words:
-        hint = did_you_mean(value, words) if isinstance(value, str) else ""
-        allowed_words = "one of " + ", ".join(map(repr, words))
-        raise InputError(name, value, allowed_words, shown=_shown(value) + hint)
+        shown = _shown(value) + (did_you_mean(value, words) if isinstance(value, str) else "")
+        raise InputError(name, value, f"one of {', '.join(map(repr, words))}", shown=shown)
     return value
 
 
@@ -74,6 +73,21 @@ def did_you_mean(given: str, words: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(given, list(words), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+Value = TypeVar("Value")
+
+
+def check_kind(name: str, value: Value, kinds: type | tuple[type, ...], allowed: str) -> Value:
+    """Return `value` if it is an instance of `kinds`, or raise."""
+    if not isinstance(value, kinds):
+        raise InputError(name, value, allowed, shown=_shown(value))
+    return value
+
+
+def check_bool(name: str, value: object) -> bool:
+    """Return `value` as a bool, or raise: "false" and 0 are neither True nor False."""
+    return bool(check_kind(name, value, (bool, np.bool_), "True or False"))
 
 
 def check_int(name: str, value: object, low: int = 1) -> int:
@@ -90,9 +104,6 @@ def check_number(name: str, value: object, low: float = -math.inf, high: float =
         span = "" if (low, high) == (-math.inf, math.inf) else f" in [{low:g}, {high:g}]"
         raise InputError(name, value, f"a finite number{span}", shown=_shown(value))
     return float(value)  # type: ignore[arg-type]
-
-
-Value = TypeVar("Value")
 
 
 class Setting(Generic[Value]):

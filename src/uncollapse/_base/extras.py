@@ -25,15 +25,13 @@ def import_extra(module: str, extra: str) -> ModuleType:
     uncollapse._base.extras.MissingExtraError: this needs the package 'no_such_package'; install
     it with: pip install 'uncollapse[frames]'
     """
+    package, how = module.split(".")[0], f"install it with: pip install 'uncollapse[{extra}]'"
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
+        if error.name is None or error.name.split(".")[0] != package:
             raise
-        raise MissingExtraError(
-            f"this needs the package {module.split('.')[0]!r}; "
-            f"install it with: pip install 'uncollapse[{extra}]'"
-        ) from None
+        raise MissingExtraError(f"this needs the package {package!r}; {how}") from None
 
 
 class _Compiled:
@@ -122,8 +120,7 @@ def keep_memory() -> bool:
 
 def give_back_memory() -> None:
     """Return all free memory to the kernel now; does nothing without glibc."""
-    libc = _glibc()
-    if libc is not None:
+    if (libc := _glibc()) is not None:
         libc.malloc_trim(ctypes.c_size_t(0))
 
 

@@ -7,16 +7,19 @@ the new one, never a part of it, whatever happens to the writer.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import shutil
+import sys
+import tempfile
 import tomllib
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO, cast
+
+from uncollapse._base.check import InputError
 
 
 class DamagedFileError(ValueError):
@@ -33,7 +36,8 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
     With `folder` the path yielded is a new folder; an old one at `path` stays whole until it is
     replaced. A missing parent folder is created; the file (each file of the folder) is on
-    disk before the rename.
+    disk before the rename. A link stays one: its target is written. A device or pipe is never
+    replaced: it gets the bytes once all are written. An error of the disk names `path`.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "a.txt"
@@ -42,30 +46,26 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
     >>> target.read_text(), [p.name for p in target.parent.iterdir()]
     ('whole', ['a.txt'])
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = _beside(path)
+    if path.is_dir() and not folder:
+        raise InputError("output", f"{path}, a folder", "the name of a file")
+    direct = _is_direct(path)
+    target = Path(os.path.realpath(path)) if path.is_symlink() and not direct else path
+    aside = _beside(Path(tempfile.gettempdir()) / path.name if direct else target)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         if folder:
             aside.mkdir()
         yield aside
-        for part in sorted(aside.rglob("*")) if folder else [aside]:
-            if part.is_file():
-                sync(part)
-        _put(aside, path)
-        sync(path.parent)
-    except BaseException:
-        if folder:
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            aside.unlink(missing_ok=True)
+        for part in filter(Path.is_file, [aside, *aside.rglob("*")]):
+            sync(part)
+        (_pour if direct else _put)(aside, target)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # a full disk
+            error.filename = str(path)
         raise
-
-
-@contextmanager
-def streamed_aside(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file to write to, as `written_aside` does, for content made in pieces."""
-    with written_aside(path) as aside, aside.open("wb") as file:
-        yield file
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -100,13 +100,15 @@ def open_log(path: Path, keep: int = 0) -> TextIO:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object of a JSON file; `DamagedFileError` if it holds anything else."""
-    try:
-        value = json.loads(_text(path))
-    except ValueError as error:
-        raise DamagedFileError(path, f"not JSON ({error})") from None
+    value = _parsed(path, json.loads, "JSON")
     if not isinstance(value, dict):
         raise DamagedFileError(path, f"expected a dict, found {type(value).__name__}")
     return value
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table of a TOML file; `DamagedFileError` if it is not TOML."""
+    return cast(dict[str, Any], _parsed(path, tomllib.loads, "TOML"))
 
 
 def read_jsonl(
@@ -136,35 +138,33 @@ def read_jsonl(
             complaints.append(str(DamagedFileError(path, why)))
 
 
-def read_csv(path: Path, *, fill: bool = False) -> tuple[list[str], list[list[str]]]:
-    """`(header, rows)` of a CSV file; every row has as many cells as the header, or it raises.
+def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
+    """`(header, rows)` of a CSV file, as `csv_rows` gives them."""
+    header, *rows = csv_rows(path)
+    return header, rows
+
+
+def csv_rows(path: Path, *, fill: bool = False, separator: str = ",") -> Iterator[list[str]]:
+    """The rows of a CSV file, the header first; all have as many cells as it, or it raises.
 
     With `fill` a short row gets empty cells at its end.
     """
-    # The file's own line ends: a quoted cell may hold some.
-    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
-    rows: list[list[str]] = []
-    try:
-        for row in filter(None, reader):  # an empty line is no row
-            if fill and rows:
-                row += [""] * (len(rows[0]) - len(row))
-            if rows and len(row) != len(rows[0]):
-                why = f"line {reader.line_num} has {len(row)} cells, the header {len(rows[0])}"
-                raise DamagedFileError(path, why)
-            rows.append(row)
-    except csv.Error as error:
-        raise DamagedFileError(path, f"line {reader.line_num} is not CSV ({error})") from None
-    if not rows:
+    width = 0
+    with path.open(encoding="utf-8-sig", newline="") as file:  # a quoted cell may hold line ends
+        reader = csv.reader(file, strict=True, delimiter=separator)
+        try:
+            for row in filter(None, reader):  # an empty line is no row
+                width = width or len(row)
+                if fill:
+                    row += [""] * (width - len(row))
+                if len(row) != width:
+                    why = f"line {reader.line_num} has {len(row)} cells, the header {width}"
+                    raise DamagedFileError(path, why)
+                yield row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DamagedFileError(path, f"from line {reader.line_num} on: {error}") from None
+    if not width:
         raise DamagedFileError(path, "it is empty")
-    return rows[0], rows[1:]
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The table of a TOML file; `DamagedFileError` if it is not TOML."""
-    try:
-        return tomllib.loads(_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise DamagedFileError(path, f"not TOML ({error})") from None
 
 
 def sync(path: Path) -> None:
@@ -178,11 +178,11 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _text(path: Path) -> str:
+def _parsed(path: Path, parse: Callable[[str], object], kind: str) -> object:
     try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DamagedFileError(path, f"not UTF-8 text ({error.reason})") from None
+        return parse(path.read_bytes().decode("utf-8-sig"))
+    except ValueError as error:
+        raise DamagedFileError(path, f"not {kind} in UTF-8 ({error})") from None
 
 
 def _beside(path: Path) -> Path:
@@ -192,14 +192,28 @@ def _beside(path: Path) -> Path:
 
 def _put(aside: Path, path: Path) -> None:
     """Rename into place; a folder, which cannot be renamed over, is moved out of the way first."""
-    if not (path.is_dir() and aside.is_dir()):
-        os.replace(aside, path)
-        return
     old = _beside(path)
-    os.replace(path, old)
+    if path.is_dir():
+        os.replace(path, old)
     try:
         os.replace(aside, path)
     except BaseException:
-        os.replace(old, path)
+        if old.exists():
+            os.replace(old, path)
         raise
     shutil.rmtree(old, ignore_errors=True)
+    sync(path.parent)
+
+
+def _is_direct(path: Path) -> bool:
+    """Whether it is a device, a pipe or an open file of this process."""
+    is_open = str(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
+    return path.exists() and (is_open or not (path.is_file() or path.is_dir()))
+
+
+def _pour(aside: Path, path: Path) -> None:
+    """Write the bytes of a file to a device, a pipe or an open file, which is not truncated."""
+    sys.stdout.flush()  # its text comes first
+    own = {"/dev/stdout": 1, "/dev/stderr": 2}.get(str(path))  # opened again it would be at byte 0
+    with aside.open("rb") as file, open(own or path, "ab", closefd=own is None) as out:
+        shutil.copyfileobj(file, out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from uncollapse._base.check import InputError
@@ -21,7 +22,7 @@ _SHOWN = {"loss": ".4f", "diameter": ".3g", "verdict": ""}
 
 @contextmanager
 def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
-    """Yield `report(done, total)`; `None` shows a bar only if stderr is a terminal.
+    """Yield `report(done, total)`; `None` shows a bar only on a terminal (stderr) or in a notebook.
 
     >>> seen = []
     >>> with progress_reporter(lambda done, total: seen.append((done, total)), "x") as report:
@@ -33,6 +34,8 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
         yield progress
     elif not isinstance(progress, bool | None):
         raise InputError("progress", repr(progress), "True, False, None or a function(done, total)")
+    elif progress is not False and "ipykernel" in sys.modules:
+        yield from _bar_in_notebook(title)
     elif progress or (progress is None and sys.stderr.isatty()):
         from rich.console import Console
         from rich.progress import Progress
@@ -42,6 +45,15 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
             yield lambda done, total: bar.update(task, completed=done, total=total)
     else:
         yield lambda _done, _total: None
+
+
+def _bar_in_notebook(title: str) -> Iterator[Report]:
+    """One that the browser draws, where rich would need ipywidgets; gone when the work is done."""
+    notebook = import_module("IPython.display")
+    bar = notebook.display(notebook.HTML(""), display_id=True)
+    element = '<progress value="{}" max="{}"></progress> ' + title
+    yield lambda done, total: bar.update(notebook.HTML(element.format(done, total)))
+    bar.update(notebook.HTML(""))
 
 
 class ProgressLine:
@@ -61,13 +73,9 @@ class ProgressLine:
 
         self.console = console or Console(stderr=True)
         self._values: dict[str, str] = {}
-        self._bar = progress.Progress(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(bar_width=24),
-            progress.MofNCompleteColumn(),
-            progress.TimeRemainingColumn(),
-            console=self.console,
-        )
+        name, bar = progress.TextColumn("{task.description}"), progress.BarColumn(bar_width=24)
+        columns = (name, bar, progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
+        self._bar = progress.Progress(*columns, console=self.console)
         self._task = self._bar.add_task(title, total=total, completed=start)
         self._live = Live(
             get_renderable=lambda: Group(self._bar, Text("  " + "  ".join(self._values.values()))),

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from uncollapse._base.table import percent
-from uncollapse.charts.marks import (
-    HEIGHT,
-    WIDTH,
-    Group,
-    Line,
-    Mark,
-    Place,
-    Polyline,
-    Rect,
-    Text,
-)
-from uncollapse.charts.text import fitting_size, text_width, tick_text
+from uncollapse.charts.marks import HEIGHT, WIDTH, Group, Line, Mark, Place, Polyline, Rect, Text
+from uncollapse.charts.text import fitting_size, text_width, tick_text, tick_texts
 
 __all__ = ["Axes", "Scale", "area", "finite"]
 
@@ -145,17 +135,16 @@ class Axes:
         no room keep their stroke and lose their text.
         """
         left, right, bottom, top = self.x.start, self.x.end, self.y.start, self.y.end
-        say: Callable[[float], str] = percent if share else tick_text
         if y_ticks is None:
-            most = max(3, round(abs(top - bottom) / 33))
-            y_ticks = {value: say(value) for value in self.y.ticks(most)}
+            values = self.y.ticks(max(3, round(abs(top - bottom) / 33)))
+            y_ticks = tick_texts(values, percent if share else tick_text)
         if x_ticks is None:
-            most = max(3, round(abs(right - left) / 46))
-            x_ticks = {value: tick_text(value) for value in self.x.ticks(most)}
+            x_ticks = tick_texts(self.x.ticks(max(3, round(abs(right - left) / 46))))
         marks: list[Mark] = []
         for value, text in y_ticks.items():
             marks.append(Line((left, self.y(value)), (right, self.y(value)), "grid"))
-            marks.append(Text(left - 6, self.y(value) + 4, text, anchor="end"))
+            size = fitting_size(text, left - 8, least=9.0)
+            marks.append(Text(left - 6, self.y(value) + 4, text, size, anchor="end"))
         free = -math.inf
         for value, text in sorted(x_ticks.items()):
             at, half = self.x(value), text_width(text) / 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,8 @@ from uncollapse.charts.marks import (
 from uncollapse.charts.text import fitting_size, text_width
 
 __all__ = ["Event", "Series", "Tile", "bars", "curves", "heatmap", "histogram", "scatter", "tiles"]
+
+_FEW = 3  # values that are worth a drawing; fewer are a sentence
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,11 @@ def curves(
     steps = (
         [v for curve in kept for v in curve.x] + finite(e.x for e in events) + [*(x_ticks or ())]
     )
+    words = [_words(curve, table.percent if percent else number) for curve in kept]
     if not values:
         return empty(title, "There are no finite values to draw.", note=note)
+    if len(values) < _FEW and not events:
+        return empty(title, f"{'. '.join(words)}.", note=note)
     across, up = area(width, height, y_label=bool(y_label))
     x = Scale(min(steps), max(max(steps), min(steps) + 1e-9), *across)
     if percent and zero:
@@ -101,14 +107,13 @@ def curves(
     for i, curve in enumerate(kept):
         if curve.low and curve.high:
             marks.append(axes.band(curve.x, curve.low, curve.high, f"s{i % SERIES}"))
-    for i, curve in enumerate(kept):
+    for i, (curve, tip) in enumerate(zip(kept, words, strict=True)):
         if curve.x:
             color, dash = f"s{i % SERIES}", DASHES[i % len(DASHES)]
-            line = axes.line(curve.x, curve.y, color, dash, tip=_words(curve))
+            line = axes.line(curve.x, curve.y, color, dash, tip=tip)
             shown = sorted({round(j * (len(line.points) - 1) / 7) for j in range(8)})
             places = tuple(line.points[j] for j in shown)
             marks += [line, Points(places, marker_kind(i), color)]
-    words = [_words(curve) for curve in kept]
     words += [f"{e.flag} at {number(e.x)}: {e.text}" for e in events]
     names = [Entry(curve.name, line_look(i)) for i, curve in enumerate(kept) if curve.y]
     notes = [part for part in (note, "logarithmic scale" * y.log) if part]
@@ -123,10 +128,12 @@ def _kept(curve: Series) -> Series:
     return Series(curve.name, x, y, low if curve.low else (), high if curve.high else ())
 
 
-def _words(curve: Series) -> str:
-    if not curve.y:
-        return f"{curve.name}: no values"
-    first, last, low, high = map(number, (curve.y[0], curve.y[-1], min(curve.y), max(curve.y)))
+def _words(curve: Series, say: Callable[[float], str]) -> str:
+    if len(curve.y) < _FEW:
+        steps = zip(curve.x, curve.y, strict=True)
+        told = " and ".join(f"{say(y)} at {number(x)}" for x, y in steps)
+        return f"{curve.name}: {told or 'no values'}"
+    first, last, low, high = map(say, (curve.y[0], curve.y[-1], min(curve.y), max(curve.y)))
     return f"{curve.name}: from {first} to {last}, lowest {low}, highest {high}"
 
 
@@ -174,12 +181,15 @@ def bars(
 ) -> Chart:
     """Values numbered from 1. `split=(n, text)` draws a line after the n-th with a text at it.
 
-    >>> bars("spectrum", [0.75, 0.25], x_label="axis").description
-    '2 values, first 1: 0.75, 2: 0.25'
+    >>> bars("spectrum", [0.75, 0.2, 0.05], x_label="axis").description
+    '3 values, first 1: 0.75, 2: 0.2, 3: 0.05'
     """
-    known = finite(values)
+    known, say = finite(values), table.percent if percent else number
+    words = ", ".join(f"{i}: {say(value)}" for i, value in enumerate(values[:10], 1))
     if not known:
         return empty(title, "There are no finite values to draw.", note=note)
+    if len(known) < _FEW:
+        return empty(title, f"{x_label} {words}.", note=note)
     across, up = area()
     count = len(values)
     # Zeros alone have an ordinary axis.
@@ -187,7 +197,7 @@ def bars(
     axes = Axes(Scale(0.5, count + 0.5, *across), Scale(low, high, *up))
     numbered = {float(i): str(i) for i in range(1, count + 1, max(1, round(count / 8)))}
     marks: list[Mark] = list(axes.frame(x_label, x_ticks=numbered, share=percent))
-    room, say = (across[1] - across[0]) / count, table.percent if percent else number
+    room = (across[1] - across[0]) / count
     for i, value in enumerate(values, 1):
         if math.isfinite(value):
             top, bottom = sorted((axes.y(value), axes.y(0.0)))
@@ -198,8 +208,7 @@ def bars(
         at, right = axes.x(split[0] + 0.5), split[0] > count / 2
         side, anchor = (at - 6, "end") if right else (at + 6, "start")
         marks.append(Text(side, axes.y.end + 10, split[1], anchor=anchor, halo=True))
-    first = ", ".join(f"{i}: {number(v)}" for i, v in enumerate(values[:10], 1))
-    words = f"{count} values, first {first}" + (f"; {split[1]}" if split else "")
+    words = f"{count} values, first {words}" + (f"; {split[1]}" if split else "")
     return Chart(title, words, tuple(marks), note=note)
 
 
@@ -378,8 +387,27 @@ def _names_on_map(names: Sequence[str], places: Sequence[Place], side: Place) ->
     return marks
 
 
-_NAMED = 12  # classes drawn in their own color and marker; more cannot be told apart
+NAMED = 12  # classes drawn in their own color and marker; more cannot be told apart
 _PAD, _SIZE = 18, WIDTH  # of a map
+
+
+def by_size(labels: Array) -> list[Any]:
+    """The classes, largest first; those of one size by name, in which 2 comes before 10.
+
+    >>> by_size(np.array(["K10", "K2", "K1", "K1", "K10", "K2", "K3"]))
+    ['K1', 'K2', 'K10', 'K3']
+    """
+    names, counts = np.unique(labels, return_counts=True)
+    sizes = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    named = sorted(sizes, key=lambda name: re.sub("[0-9]+", lambda m: m[0].zfill(20), str(name)))
+    return sorted(named, key=lambda name: -sizes[name])
+
+
+def map_places(points: Array) -> tuple[Array, float]:
+    """Where finite points `[N, 2]` lie on a map, and how long one unit of theirs is there."""
+    middle = (points.max(axis=0) + points.min(axis=0)) / 2
+    unit = (_SIZE / 2 - _PAD) / (float(np.abs(points - middle).max()) or 1.0)
+    return ((points - middle) * unit * np.array([1.0, -1.0]) + _SIZE / 2).round(1), unit
 
 
 def scatter(
@@ -390,11 +418,13 @@ def scatter(
     note: str = "",
     rule: bool = True,
     first: int = 0,
+    classes: Sequence[Any] = (),
 ) -> Chart:
     """Points `[N, 2]`, both axes alike. At most twelve classes get a color; the rest is grey.
 
     `rule` draws a bar of a round length, for maps whose distances mean something. Colours and
-    markers begin with number `first`. Points that are not finite are left out.
+    markers begin with number `first`. `classes` are those to name, in this order, instead of the
+    ones with most points. Points that are not finite are left out.
 
     >>> chart = scatter("map", np.array([[0.0, 0.0], [1.0, 1.0]]), np.array(["a", "b"]))
     >>> chart.description
@@ -405,16 +435,13 @@ def scatter(
     xy, labels = xy[known], None if labels is None else np.asarray(labels)[known]
     if not len(xy):
         return empty(title, "There are no points to draw.", note=note)
-    # Inside the square, where one unit of theirs is `unit` long.
-    middle = (xy.max(axis=0) + xy.min(axis=0)) / 2
-    unit = (_SIZE / 2 - _PAD) / (float(np.abs(xy - middle).max()) or 1.0)
-    placed = ((xy - middle) * unit * np.array([1.0, -1.0]) + _SIZE / 2).round(1)
-    classes: list[Any] = []
+    placed, unit = map_places(xy)
+    groups, unnamed, total = [], placed, 0
     if labels is not None:
-        names, counts = np.unique(labels, return_counts=True)
-        classes = np.sort(names[np.argsort(-counts, kind="stable")[:_NAMED]]).tolist()
-    groups = [(str(c), placed[labels == c]) for c in classes] if labels is not None else []
-    unnamed = placed if labels is None else placed[~np.isin(labels, classes)]
+        every = by_size(labels)
+        total, named = len(every), (classes or every)[:NAMED]
+        groups = [(str(name), placed[labels == name]) for name in named]
+        unnamed = placed[~np.isin(labels, named)]
     marks: list[Mark] = [Rect(0.5, 0.5, _SIZE - 1, _SIZE - 1, color="grid", round=8)]
     marks += _rule(unit) if rule else []
     if len(unnamed):
@@ -426,10 +453,9 @@ def scatter(
     signs = [label if short else chr(ord("A") + k) for k, (label, _) in enumerate(groups)]
     middles = [(float(x), float(y)) for x, y in (np.median(g, axis=0) for _, g in groups)]
     marks += _names_on_map(signs, middles, (_SIZE, _SIZE))
-    total = 0 if labels is None else len(np.unique(labels))
     words = f"{len(xy):,} points" + f" of {total:,} class{'es' * (total > 1)}" * bool(total)
     if total > len(groups):
-        words += f"; the {len(groups)} with most points are named, the others grey"
+        words += f"; the {len(groups)} largest are named, the others grey"
     legend = []
     for i, (sign, (label, _)) in enumerate(zip(signs, groups, strict=True), first):
         sample = Points(((15, 7),), marker_kind(i), f"s{i % SERIES}", 1.3)

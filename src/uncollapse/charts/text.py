@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Iterable
 from html import escape
 
 from uncollapse._base.check import visible
 from uncollapse._base.table import number
 
-__all__ = ["fitting_size", "safe_text", "text_width", "tick_text", "wrapped"]
+__all__ = ["fitting_size", "safe_text", "text_width", "tick_text", "tick_texts", "wrapped"]
 
 # Advance of ' ' to '~' in hundredths of the size: a wide sans serif, so that narrower ones fit too.
 _ADVANCES = (
@@ -84,16 +85,33 @@ def _advance(character: str) -> float:
     return 1.0 if unicodedata.east_asian_width(character) in "WF" else _OTHER
 
 
-def tick_text(value: float) -> str:
+def tick_text(value: float, digits: int = 3) -> str:
     """A short number: there is room for six characters beside an axis.
 
     >>> tick_text(0.0002), tick_text(25000.0), tick_text(0.5)
     ('2e-4', '25k', '0.5')
     """
     if 0 < abs(value) < 0.001:
-        mantissa, _, exponent = f"{value:.1e}".partition("e")
+        mantissa, _, exponent = f"{value:.{digits - 2}e}".partition("e")
         return f"{float(mantissa):g}e{int(exponent)}"
-    return f"{value / 1000:g}k" if abs(value) >= 10_000 else number(value)
+    thousands = abs(value) >= 10_000
+    return f"{value / 1000:.{digits + 3}g}k" if thousands else number(value, digits)
+
+
+def tick_texts(
+    values: Iterable[float], say: Callable[[float, int], str] = tick_text
+) -> dict[float, str]:
+    """The text of each value, with as many digits as tell them apart.
+
+    >>> list(tick_texts([9.998, 9.999, 10.0]).values())
+    ['9.998', '9.999', '10']
+    """
+    texts = {value: say(value, 3) for value in values}
+    for digits in range(4, 16):
+        if len(set(texts.values())) == len(texts):
+            break
+        texts = {value: say(value, digits) for value in texts}
+    return texts
 
 
 def safe_text(text: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -133,8 +133,11 @@ def _read_baseline(path: Path) -> dict[str, Any]:
 
 def _read_reference(text: str, columns: options.Columns) -> tuple[uc.health.Reference, str]:
     """A number, or the scale of the embeddings in a file; and what it is, in words."""
-    with suppress(ValueError):
+    try:
         diameter = float(text)
+    except ValueError:
+        diameter = None
+    if diameter is not None:
         return uc.health.Reference(check_number("--reference", diameter, 0.0)), ""
     source = options.open_file(Path(text), replace(columns, labels=None, id=None))
     health = uc.measure(source.points, source.labels, modes=False)

@@ -150,11 +150,8 @@ def _nearest(there: Rows, asked: Rows, own: Array | None, k: int, normalize: boo
     from uncollapse.metrics.nearest_rows import nearest
 
     z, gallery = (points(rows.source.points, rows.source.title) for rows in (asked, there))
-    if normalize:
-        unit, tiny = torch.nn.functional.normalize, torch.finfo(z.dtype).tiny
-        z, gallery = unit(z, eps=tiny), unit(gallery, eps=tiny)
     rows = None if own is None else torch.from_numpy(own)
-    return nearest(z, gallery, k, rows, progress=None)
+    return nearest(z, gallery, k, rows, normalize=normalize, progress=None)
 
 
 def _entries(there: Rows, asked: Rows, hits: Neighbours, measure: str) -> list[dict[str, Any]]:

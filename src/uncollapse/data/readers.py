@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uncollapse._base.extras import import_extra
-from uncollapse._base.files import DamagedFileError, read_csv, read_jsonl
+from uncollapse._base.files import DamagedFileError, csv_rows, read_jsonl
 from uncollapse.data.listing import DataError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _reading(path: Path) -> Iterator[None]:
 def _csv(path: Path, fill: bool) -> dict[str, list[Any]]:
     if path.stat().st_size == 0:
         return {}
-    header, rows = read_csv(path, fill=fill)
+    header, *rows = csv_rows(path, fill=fill)
     if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), "")):
         raise DataError(f"its columns are separated by {other!r}; save it with commas")
     _check_unique(header)

@@ -134,7 +134,7 @@ def _farthest_positive_squares(frame: Frame, layout: ClassLayout) -> tuple[Array
         column = np.arange(layout.counts[few].max())
         mates = layout.starts[few, None] + np.minimum(column, layout.counts[few, None] - 1)
         mates = np.repeat(mates, layout.counts[few], axis=0)
-        rows = np.flatnonzero(layout.row_counts[layout.order] <= _FEW)
+        rows = np.flatnonzero(layout.counts[layout.ids[layout.order]] <= _FEW)
         square = frame.squares(torch.from_numpy(rows), torch.from_numpy(mates))
         far[rows] = square.amax(dim=1).numpy()
         slack[rows] = far[rows] * _ROUNDING

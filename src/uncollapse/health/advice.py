@@ -238,11 +238,8 @@ def _uninformative(settings: RunSettings, dim: int | None, axes: int | None) -> 
 
 
 def _spoiled(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
-    checks = [
-        "leaving these rows out (--drop zero,duplicates,hubs)",
-        "embedding their samples again",
-    ]
-    return Advice("", _try(checks), "opinion")
+    without = "leaving these rows out (--drop zero,duplicates,hubs)"
+    return Advice("", _try([without, "embedding their samples again"]), "opinion")
 
 
 _ADVICE: dict[str, Callable[[RunSettings, int | None, int | None], Advice]] = {

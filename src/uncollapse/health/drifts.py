@@ -23,6 +23,7 @@ from uncollapse.health.verdict import NO_DRIFT
 from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
 from uncollapse.losses.registry import always_normalizes, make_loss
+from uncollapse.metrics.result import Card, Shown
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
@@ -40,7 +41,7 @@ LossFn = Callable[[Tensor, ArrayLike], Tensor]
 
 
 @dataclass(frozen=True)
-class Drift:
+class Drift(Shown):
     """Drift of a loss, its standard deviation over batches, and the loss over the mean distance.
 
     `spread` is NaN where one batch was measured once. During a collapse `relative_loss` does not
@@ -50,6 +51,11 @@ class Drift:
     value: float
     spread: float
     relative_loss: float
+
+    def card(self) -> Card:
+        """Whether the loss shrinks the embedding, and the figures."""
+        does = "pulls the embedding together" if self.value > NO_DRIFT else "does not shrink it"
+        return Card(f"Drift: the loss {does}", figures=vars(self))
 
 
 def drift(
@@ -90,7 +96,7 @@ def drift(
 
 
 @dataclass(frozen=True)
-class ModeDrift:
+class ModeDrift(Shown):
     """Rates at which a loss merges modes; NaN where the batch shows none.
 
     `value` is n · mean distance · <S, ∇L> / |S|²; `spread` its standard deviation over batches, NaN
@@ -103,6 +109,11 @@ class ModeDrift:
     spread: float
     exact: float
     inside: float
+
+    def card(self) -> Card:
+        """Whether the loss merges the modes of a class, and the figures."""
+        does = "merges" if self.value > MODES_KEPT else "keeps"
+        return Card(f"Mode drift: the loss {does} the modes of a class", figures=vars(self))
 
 
 def mode_drift(

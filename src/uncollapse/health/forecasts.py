@@ -23,6 +23,7 @@ from uncollapse.health.drifts import ModeDrift, Probe
 from uncollapse.health.verdict import DANGEROUS, NO_DRIFT, Thresholds
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
+from uncollapse.metrics.result import Card, Shown
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 
@@ -107,8 +108,8 @@ class ForecastCell:
         return row
 
 
-@dataclass(frozen=True)
-class Forecast:
+@dataclass(frozen=True, repr=False)
+class Forecast(Shown):
     """Cells of the strategy asked about, the same cells under alternatives, and what to choose.
 
     `several_modes`: whether classes have several modes to keep; None where that is not known.
@@ -179,6 +180,14 @@ class Forecast:
     def to_rows(self) -> list[dict[str, Any]]:
         """One flat dict per cell, own strategy first: for tables and files."""
         return [cell.to_row() for cell in (*self.cells, *self.alternatives)]
+
+    def card(self) -> Card:
+        """The risk, what is recommended and why, and every drift."""
+        cells, own = (*self.cells, *self.alternatives), self.cells[0]
+        figures = {f"{cell.strategy}, {cell.p} x {cell.k}": f"{cell.drift:+.3f}" for cell in cells}
+        tone = {"none": "good", "some": "warn", "high": "bad"}[own.risk]
+        title = f"Risk of collapse with {own.strategy}: {own.risk}"
+        return Card(title, [f"recommended: {self.reason}", "drifts at the start:"], tone, figures)
 
     def __str__(self) -> str:
         head = ["P", "K", "dim", "strategy", "drift", "spread", "modes", "diameter", "loss"]

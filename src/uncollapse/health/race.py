@@ -23,6 +23,7 @@ from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array
 from uncollapse._base.check import InputError
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import Strategy
+from uncollapse.metrics.result import Card, Shown
 
 __all__ = ["LoopTrial", "Race", "RaceData", "RacePlan", "Trial", "plan_race", "run_race"]
 
@@ -159,8 +160,8 @@ class RaceScore:
     recall: float
 
 
-@dataclass(frozen=True)
-class Race:
+@dataclass(frozen=True, repr=False)
+class Race(Shown):
     """Every score in the order it was measured, and the strategy chosen.
 
     `spent` is the cost in training steps, evaluation included.
@@ -177,6 +178,12 @@ class Race:
         latest = {score.strategy: score for score in self.scores}
         best = sorted(latest.values(), key=lambda score: (score.steps, score.recall), reverse=True)
         return {score.strategy: score for score in best}
+
+    def card(self) -> Card:
+        """The winner, and the last R@1 of each."""
+        recalls = {f"{s.strategy}, {s.steps} steps": s.recall for s in self.last.values()}
+        line = f"R@1 of {self.rows:,} held-out rows; {self.spent:,.0f} steps spent"
+        return Card(f"{self.chosen} wins the race", [line], shares=recalls)
 
     def __str__(self) -> str:
         parts = [

@@ -11,6 +11,7 @@ import numpy as np
 
 from uncollapse._base.check import check_number, percent
 from uncollapse.geometry import Thickness
+from uncollapse.metrics.result import Card, Shown
 
 __all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thresholds", "judge"]
 
@@ -113,8 +114,8 @@ class Reference:
         return cls(check_number("reference", given, 0.0))
 
 
-@dataclass(frozen=True)
-class Health:
+@dataclass(frozen=True, repr=False)
+class Health(Shown):
     """Figures of an embedding, the verdict they give, and why.
 
     Scale: `diameter` (exact, of all rows), `spread` (root mean square distance of two rows),
@@ -217,11 +218,23 @@ class Health:
         values["reasons"] = tuple(values["reasons"])
         return cls(**values)
 
+    def card(self) -> Card:
+        """The verdict, why, and the figures and distances that say so."""
+        known = {"rows": self.n, "columns": self.dim} | self.scalars()
+        figures = {name.replace("_", " "): known[name] for name in _SHOWN if name in known}
+        others = "between classes" if self.within else "distances"
+        drawn = {"distances within classes": self.within, others: self.between}
+        counts = {name: histogram.counts for name, histogram in drawn.items() if histogram}
+        curves = {name: [n / max(sum(seen), 1) for n in seen] for name, seen in counts.items()}
+        verdict, lines = VERDICTS[self.verdict], [*self.reasons, *filter(None, [self.advice])]
+        return Card(verdict.headline, lines, verdict.tone, figures, curves=curves)
+
     def __str__(self) -> str:
         lines = [self.verdict, *(f"  {reason}" for reason in self.reasons)]
         return "\n".join(lines + [f"  {self.advice}"] * bool(self.advice))
 
 
+_SHOWN = ("rows", "columns", "diameter", "spread", "mean_cosine", "effective_rank", "agreement")
 _PARTS = {"norms": Norms, "cosines": Cosines, "nearest": NearestLabels}
 _PARTS |= {"within": Histogram, "between": Histogram}
 
@@ -263,8 +276,8 @@ class Thresholds:
             From 0.99 on every fifth nearest neighbour changes when cosines are kept in float16;
             features that no class is lost in, non-negative ones and raw pixels among them, stay
             below 0.96.
-        zero_share, equal_share: spoiled-rows when more than the first share of the rows is zero,
-            or at least the second (and five) are one and the same row.
+        zero_share, equal_share: spoiled-rows when more than the first share of the rows (and more
+            than one) is zero, or at least the second (and five) are one and the same row.
         chance_deviations: uninformative when nearest neighbours share a label no more often than
             chance plus this many standard deviations, both for shuffled labels. 2.5 % of the
             embeddings that know nothing of the labels pass.
@@ -552,7 +565,7 @@ def _uninformative(health: Health, limits: Thresholds, reference: Reference | No
 
 def _spoiled(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
     n, words = health.n, []
-    if health.zero_rows > limits.zero_share * n:
+    if health.zero_rows > max(1, limits.zero_share * n):  # one may be there by right
         words.append(f"{health.zero_rows:,} of {n:,} rows are zero")
     if health.equal_rows >= max(_FEW_EQUAL, limits.equal_share * n):
         words.append(f"{health.equal_rows:,} of {n:,} rows are one and the same")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import logging
 import math
 import traceback
@@ -20,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from uncollapse._base.arrays import ArrayLike, label_array
-from uncollapse._base.check import InputError, check_int, did_you_mean, number, percent
+from uncollapse._base.check import InputError, check_int, did_you_mean, percent
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import advise_on
 from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, read_labels
@@ -29,8 +28,9 @@ from uncollapse.health.figures import spread
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Listener, processes
-from uncollapse.health.verdict import VERDICTS, Health
+from uncollapse.health.verdict import Health
 from uncollapse.losses import Loss
+from uncollapse.metrics.result import Card, Shown
 
 __all__ = ["Logger", "Watch", "log_health", "watch"]
 
@@ -61,7 +61,7 @@ class Logger(Protocol):
         """Close the logger."""
 
 
-class Watch:
+class Watch(Shown):
     """Watches a training loop for collapse, without changing it: `uc.watch` is this class.
 
     The loop stays as it is: a hook on the criterion sees embeddings, labels and loss, a hook on the
@@ -356,21 +356,15 @@ class Watch:
         self.events.append(event)
         self.on_event(event)
 
-    def _repr_html_(self) -> str:
-        """The last look, for a notebook."""
-        health = self.health
-        if health is None:
-            return "<p>uncollapse: nothing seen yet</p>"
-        lines = [*health.reasons, health.advice, *map(str, self.events[-3:])]
-        items = "".join(f"<li>{html.escape(line)}</li>" for line in filter(None, lines))
-        figures = ", ".join(
-            f"{name.replace('_', ' ')} {number(value)}"
-            for name, value in health.scalars().items()
-            if name in ("diameter", "spread", "effective_rank", "mean_cosine", "relative_diameter")
-        )
-        title = f"Step {self.step}. {VERDICTS[health.verdict].headline}"
-        curve = _curve([row["diameter"] for row in self.history if "diameter" in row])
-        return f"<p><b>{html.escape(title)}</b></p>{curve}<p>{figures}</p><ul>{items}</ul>"
+    def card(self) -> Card:
+        """The last look, the last events, and the diameter over all looks."""
+        if self.health is None:
+            return Card("Watching: nothing seen yet")
+        known, last = self.health.card(), [str(event) for event in self.events[-3:]]
+        diameters = [row["diameter"] for row in self.history if "diameter" in row]
+        title = f"Step {self.step:,}. {known.title}" + "; watching ended" * bool(self.error)
+        curves = {"diameter over the looks": diameters}
+        return replace(known, title=title, lines=[*known.lines, *last], curves=curves)
 
 
 class _Slope:
@@ -455,14 +449,6 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
         allowed = "the name of a part of the model, as model.named_modules() has it"
         raise InputError("layer", name, allowed, shown=f"{name!r}{did_you_mean(str(name), plain)}")
     return plain[name]
-
-
-def _curve(values: Sequence[float]) -> str:
-    """A small line of values over the looks."""
-    top, last = max(values, default=0.0) or 1.0, max(len(values) - 1, 1)
-    line = " ".join(f"{200 * n / last:.1f},{40 - 38 * v / top:.1f}" for n, v in enumerate(values))
-    style = 'fill="none" stroke="currentColor"'
-    return f'<svg width="200" height="40"><polyline {style} points="{line}"/></svg>'
 
 
 def _no_loss(embeddings: Tensor, labels: ArrayLike) -> Tensor:

@@ -27,7 +27,7 @@ _FEW_CLUSTERS = 128  # up to here k-means++ costs little beside the steps
 _ROUNDS = 16  # of the start with many clusters
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ClusteringResult(Result):
     """Agreement of a k-means clustering with the classes; `ami` is None unless asked for.
 

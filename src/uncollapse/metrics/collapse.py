@@ -602,7 +602,7 @@ _SPLIT_FROM = 16  # a mode with fewer points is not split again
 _SHARE = 0.05  # a smaller cluster is not a mode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModesResult(Result):
     """Modes of each class, NaN where they cannot be counted.
 

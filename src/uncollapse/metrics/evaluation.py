@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -12,12 +13,14 @@ from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_
 from uncollapse._base.check import check_int
 from uncollapse.metrics.clusters import ClusteringResult, clustering
 from uncollapse.metrics.re_identification import ReidResult, reid
+from uncollapse.metrics.result import Card, Shown
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 
 QUERIES = 5_000  # rows that search, sampled from more, in all commands, pages and `diagnose`
 
 
-class Scores(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Scores(Shown):
     """Figures by name: `recall@1`, `map@r`, ..., with cameras `cmc@1`, `mAP`, `mINP`; and `nmi`.
 
     `ranked` has what each query adds, for intervals.
@@ -25,6 +28,10 @@ class Scores(NamedTuple):
 
     values: dict[str, float]
     ranked: RetrievalResult | ReidResult
+
+    def card(self) -> Card:
+        """The figures."""
+        return Card("Scores", shares=self.values)
 
 
 def evaluate_rows(

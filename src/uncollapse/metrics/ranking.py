@@ -219,20 +219,30 @@ def equal_rows(*sets: Tensor) -> list[Array]:
     >>> bool(numbers[0] == numbers[2]), bool(numbers[0] == numbers[1])
     (True, False)
     """
-    arrays = [rows.cpu().numpy() for rows in sets]
-    ends = np.cumsum([len(rows) for rows in arrays])
-    hashes = (hash(row.tobytes()) for rows in arrays for row in rows)
-    keys = np.fromiter(hashes, np.int64, int(ends[-1]))
+    words = [rows.cpu().contiguous().view(torch.uint8).numpy().view(np.uint16) for rows in sets]
+    rng = np.random.default_rng(0)
+    width = words[0].shape[1]
+    weights = rng.integers(1, 2**63, width, dtype=np.uint64)
+    step = max(1, _OWN_ELEMENTS // width)
+    ends = np.cumsum([len(rows) for rows in words])
+    keys = np.concatenate(
+        [rows[low : low + step] @ weights for rows in words for low in range(0, len(rows), step)]
+    )
     _, first, number = np.unique(keys, return_index=True, return_inverse=True)
     head, number = first[number], number.astype(np.int64)
 
-    def row_bytes(i: int) -> bytes:
-        which = int(np.searchsorted(ends, i, side="right"))
-        return bytes(arrays[which][i - ends[which]].tobytes())
+    def at(index: Array) -> Array:
+        which = np.searchsorted(ends, index, side="right")
+        taken = np.empty((len(index), width), np.uint16)
+        for n, rows in enumerate(words):
+            taken[which == n] = rows[index[which == n] - (ends[n] - len(rows))]
+        return taken
 
-    for i in np.flatnonzero(head != np.arange(len(head))).tolist():
-        if row_bytes(i) != row_bytes(int(head[i])):  # two different rows with one hash
-            number[i] = len(first) + i
+    again = np.flatnonzero(head != np.arange(len(head)))
+    for low in range(0, len(again), step):
+        some = again[low : low + step]
+        differ = some[(at(some) != at(head[some])).any(axis=1)]  # different rows with one key
+        number[differ] = len(first) + differ
     return np.split(number, ends[:-1])
 
 

@@ -29,7 +29,7 @@ from uncollapse.metrics.retrieval_scores import check_ks, query_means
 __all__ = ["ReidResult", "reid", "searching_rows"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ReidResult(Result):
     """Means over the queries that have a match under another camera; NaN if none has.
 

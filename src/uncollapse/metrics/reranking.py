@@ -162,7 +162,12 @@ def rerank(
     whole, half = (min(k + 1, n) for k in (k1, round(k1 / 2)))
     with progress_reporter(progress, "re-ranking") as report:
         lists, far = near_lists(
-            points, max(whole, min(k2, n)), normalize=normalize, max_memory=budget, report=report
+            points,
+            max(whole, min(k2, n)),
+            normalize=normalize,
+            max_memory=budget,
+            report=report,
+            farthest=True,
         )
     farthest = pair_squares(frame, np.arange(n), far)
     farthest[farthest == 0] = 1.0  # one point only: all distances are 0
@@ -289,7 +294,7 @@ def _members(lists: Array) -> Sparse:
 
     n, k = lists.shape
     starts = np.arange(0, n * k + 1, k)
-    members = csr_array((np.ones(n * k), lists.ravel(), starts), shape=(n, n))
+    members = csr_array((np.ones(n * k), lists.flatten(), starts), shape=(n, n))
     members.sort_indices()
     return members
 

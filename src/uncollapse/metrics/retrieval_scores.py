@@ -29,7 +29,7 @@ from uncollapse.metrics.result import Result
 __all__ = ["RetrievalResult", "check_ks", "query_means", "retrieval"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RetrievalResult(Result):
     """Means over the queries that have a relevant item; NaN if none has.
 

@@ -131,6 +131,7 @@ def find_spoiled(
     ([1, 4], 2)
     """
     z = as_rows(embeddings, "embeddings").detach().cpu()
+    z = z.float() if z.dtype is torch.bfloat16 else z  # NumPy has no such type
     finite, zero = np.empty(len(z), np.bool_), np.empty(len(z), np.bool_)
     same = np.ones(z.shape[1], np.bool_)
     for low in range(0, len(z), _CHUNK):

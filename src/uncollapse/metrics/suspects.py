@@ -13,6 +13,7 @@ from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse._base.table import percent
 from uncollapse.metrics.nearest_rows import near_lists
 from uncollapse.metrics.ranking import check_directions, parse_bytes, ranked_points
+from uncollapse.metrics.result import Card, Shown
 
 __all__ = ["SuspectLabels", "count_votes", "suspect_labels"]
 
@@ -117,8 +118,8 @@ def _exp(logarithm: Array) -> Array:
     return np.asarray(np.exp(np.clip(logarithm, -700.0, 700.0)))
 
 
-@dataclass(frozen=True, eq=False)
-class SuspectLabels:
+@dataclass(frozen=True, eq=False, repr=False)
+class SuspectLabels(Shown):
     """The suspect rows, and for every row how likely its label is wrong.
 
     `rows` are those whose label is likelier wrong than right, worst first; `ranking` all rows that
@@ -145,6 +146,11 @@ class SuspectLabels:
     def expected(self) -> float:
         """Estimated number of wrong labels among those judged."""
         return self.rate * float(self.judged.sum())
+
+    def card(self) -> Card:
+        """How many, and the worst five."""
+        worst = [f"row {row}: rather {self.suggested[row]}" for row in self.rows[:5].tolist()]
+        return Card(str(self), worst, "warn" if worst else "", shares={"wrong labels": self.rate})
 
     def __str__(self) -> str:
         judged = int(self.judged.sum())

@@ -46,7 +46,7 @@ class RocCurve:
     thresholds: Array
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class VerificationResult(Result):
     """How well a threshold tells pairs of one class from pairs of two.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, points
 from uncollapse._base.check import InputError, check_int, number
 from uncollapse._base.table import Cell, Table, percent
-from uncollapse.charts import Chart, bars, scatter
+from uncollapse.charts import Chart, bars
 from uncollapse.health.advice import RunSettings, advise
 from uncollapse.health.figures import measure, with_modes
 from uncollapse.health.verdict import Health, Reference, Thresholds, cosine_text
 from uncollapse.metrics import Interval, confidence, evaluate_rows
 from uncollapse.metrics.collapse import spectrum
 from uncollapse.metrics.evaluation import QUERIES, fine_classes, sample_queries, sample_words
+from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.repair import CONE_ROWS, ConeEffects, cone_effects
+from uncollapse.metrics.result import Card, Shown
 from uncollapse.metrics.spoiled_rows import SpoiledRows, find_spoiled
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
@@ -34,8 +36,8 @@ _MODE_ROWS = 10_000  # sampled evenly over classes, whose modes are counted
 _COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnosis:
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis(Shown):
     """The result; prints as a short text, `save` writes the page.
 
     `health` holds every figure, `scores` retrieval and clustering by kind of labels and name, on
@@ -151,6 +153,17 @@ class Diagnosis:
     def save(self, path: str | Path) -> Path:
         """Write the page as one HTML file that needs no network."""
         return self.page().save(path)
+
+    def card(self) -> Card:
+        """The card of the health, with the scores."""
+        shares: dict[str, float] = {}
+        for kind, values in self.scores.items():
+            shares |= {f"{name} by {kind}": value for name, value in values.items()}
+        return replace(self.health.card(), shares=shares)
+
+    def show(self, height: int = 800) -> None:
+        """Show the whole page inside a notebook, in so many pixels; elsewhere, say how to save."""
+        self.page().show(height)
 
     def __str__(self) -> str:
         lines = [str(self.health)]
@@ -363,7 +376,8 @@ def cone_lines(cone: ConeEffects) -> list[str]:
 # The page: verdict, distances, spectrum, map, classes, scores, neighbours, all figures.
 
 _AXES = 40  # bars of the spectrum
-_MAPPED = 2_000  # rows on the map
+_MAPPED = 5_000  # rows on the map; fewer with pictures, and by t-SNE
+_NEAR, _JUDGES = 5, 10  # neighbours that a point of the map shows, and that make it a suspect
 
 
 def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
@@ -378,7 +392,9 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
         "finite": result.finite,
     }
     if not result.finite:
-        return content
+        return content | {"summary": _summary(result, {})}
+    drawn = _map(result) if health.n > 2 else None
+    flags = drawn["data"]["flags"] if drawn else {}
     figures = {"diameter": health.diameter} | parts.class_figures(health)
     if result.scores:
         kind, values = next(iter(result.scores.items()))
@@ -387,13 +403,105 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
         "figures": figures | {f"effective rank, of {health.room:,}": health.effective_rank},
         "cone": None if result.cone is None else _cone_content(result.cone),
         "distances": [parts.distance_chart(health), *_spectrum(result)],
-        "maps": _maps(result),
+        "summary": _summary(result, flags),
+        "map": drawn,
         "classes": parts.class_table(health),
         "scores": _score_table(result) if result.scores else None,
         "scored": len(result.scored),
         "neighbours": _neighbours(result),
         "health": health,
     }
+
+
+# What a verdict means to someone who has to decide: what is good, what is not, what to do.
+_PLAIN = {
+    "healthy": ("The embedding is sound: it has not collapsed.", "", ""),
+    "shrinking": (
+        "It can still be used.",
+        "All rows are moving closer together: the training is going the wrong way.",
+        "Change the training before it goes on, as advised below.",
+    ),
+    "network-collapse": (
+        "",
+        "The embedding cannot be used: the model answers nearly the same to everything.",
+        "Do not deploy it. Go back to an earlier version, or train again as advised below.",
+    ),
+    "class-collapse": (
+        "Classes are told apart.",
+        "Inside a class everything has become nearly the same.",
+        "Keep it if only the class matters; otherwise train again as advised below.",
+    ),
+    "dimensional-collapse": (
+        "",
+        "The embedding uses few of its dimensions: it holds less than its size suggests.",
+        "Make it smaller without loss, or train again as advised below.",
+    ),
+    "diverging": (
+        "",
+        "The embedding cannot be used: its numbers have grown out of bounds.",
+        "Do not deploy it. Check the data for errors, and train again as advised below.",
+    ),
+    "cone": (
+        "",
+        "All rows point nearly the same way, so that similarity scores hardly differ.",
+        "Subtract the mean of all rows before they are compared; no training is needed.",
+    ),
+    "uninformative": (
+        "",
+        "The embedding says nothing about these labels.",
+        "Check first that labels and rows are in the same order, and that the model was trained.",
+    ),
+    "spoiled-rows": (
+        "",
+        "Damaged rows turn up in searches instead of the right ones.",
+        "Remove these rows, or compute them again, and repeat this diagnosis.",
+    ),
+}
+_UNUSABLE = ("network-collapse", "diverging", "uninformative")  # labels say nothing there
+_FINDS = 0.5  # of the way from guessing to always right: searches work
+
+
+def _summary(result: Diagnosis, flags: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """The diagnosis for someone who knows nothing of embeddings, by heading.
+
+    `flags` are points of the map by kind.
+    """
+    plain = _PLAIN.get(result.verdict, ("", "", ""))
+    good, bad, advice = ([text] if text else [] for text in plain)
+    spoiled, suspects = result.spoiled, len(flags.get("suspect", ()))
+    if result.scores:
+        finds, sentence = _searches(result)
+        (good if finds else bad).append(sentence)
+    elif result.finite:
+        advice.append(
+            "Give labels: only with them is it known whether searches find what they should."
+        )
+    if spoiled is not None:
+        kinds = {"of zeros": spoiled.zero, "copied from others": spoiled.duplicates}
+        kinds["similar to very many others"] = spoiled.hubs
+        counts = [f"{len(rows):,} {words}" for words, rows in kinds.items() if len(rows)]
+        if counts:
+            without = [f"; without them it is {percent(x.value)}" for x in result.without.values()]
+            bad.append(f"Some rows distort searches: {', '.join(counts)}{''.join(without[:1])}.")
+            advice.append("Leave such rows out (--drop), or mend them where they come from.")
+    if suspects and result.verdict not in _UNUSABLE:
+        bad.append(f"{suspects:,} of the rows on the map lie amid rows of another label.")
+        advice.append("Choose “suspect” beside the map and look whether their labels are right.")
+    texts = {"Good": good, "Not good": bad, "What to do": advice or ["Nothing."]}
+    return {heading: " ".join(lines) for heading, lines in texts.items() if lines}
+
+
+def _searches(result: Diagnosis) -> tuple[bool, str]:
+    """Whether searches work, and a sentence that says how often, beside guessing."""
+    kind, values = next(iter(result.scores.items()))
+    share, known = values["R@1"], result.intervals.get(kind, {}).get("R@1")
+    labels = result.fine_labels if result.labels is None else result.labels
+    counts = np.unique(labels, return_counts=True)[1] if labels is not None else np.zeros(1)
+    guess = float(((counts / result.health.n) ** 2).sum())
+    bounds = f" (between {percent(known.low)} and {percent(known.high)})" if known else ""
+    sentence = f"For {percent(share)} of the rows{bounds} the most similar one has the same {kind}"
+    finds = share - guess > _FINDS * (1 - guess)
+    return finds, f"{sentence}; guessing would give {percent(guess, 2)}."
 
 
 def _cone_content(cone: ConeEffects) -> dict[str, Any]:
@@ -428,20 +536,51 @@ def _spectrum(result: Diagnosis) -> list[Chart]:
     return [chart]
 
 
-def _maps(result: Diagnosis) -> list[Chart]:
-    rows = result.spread_rows(_MAPPED)
+def _map(result: Diagnosis) -> dict[str, Any]:
+    few = result.tsne or result.images is not None
+    rows = _mapped_rows(result, parts.PICTURES if few else _MAPPED)
     plane = parts.project(result.embeddings[rows], tsne=result.tsne)
     note = parts.projection_name(result.health.dim, tsne=result.tsne)
     if len(rows) < result.health.n:
-        note += f", {len(rows):,} of {result.health.n:,} rows"
+        note += f", a sample of {len(rows):,} of {result.health.n:,} rows, evenly over classes"
+    z = points(result.embeddings, "embeddings", check_finite=False)
+    at = torch.from_numpy(rows)
+    near = nearest(z[at], z, min(_JUDGES, len(z) - 1), exclude=at).rows.numpy()
     kinds = {"By label": result.labels, "By fine label": result.fine_labels}
-    known: dict[str, Array | None] = {
-        title: labels[rows] for title, labels in kinds.items() if labels is not None
-    }
-    return [
-        scatter(title, plane, labels, note=note, rule=not result.tsne)
-        for title, labels in (known or {"All embeddings": None}).items()
+    known = {title: labels for title, labels in kinds.items() if labels is not None}
+    views = [
+        parts.MapView(title, plane, near[:, :_NEAR], known.get(title), note, not result.tsne)
+        for title in known or ("All embeddings",)
     ]
+    flags = _flags(result, rows, near)
+    return parts.pointed_map(views, rows, names=result.names, images=result.images, flags=flags)
+
+
+def _mapped_rows(result: Diagnosis, most: int) -> Array:
+    """Rows sampled evenly over classes, with those that spoil figures as far as there is room."""
+    if result.spoiled is None or result.health.n <= most:
+        return result.spread_rows(most)
+    spoiled = (result.spoiled.hubs, result.spoiled.zero, result.spoiled.duplicates)
+    first = np.concatenate(spoiled)[: most // 4]
+    return np.union1d(first, result.spread_rows(most - len(first)))
+
+
+def _flags(result: Diagnosis, rows: Array, near: Array) -> dict[str, Array]:
+    """Rows to look at, by why: those amid another class, hubs, duplicates, rows of zeros."""
+    flags = {}
+    if result.labels is not None:
+        ids = np.unique(result.labels, return_inverse=True)[1]
+        voted = ids[near]
+        votes = (voted[:, :, None] == voted[:, None, :]).sum(axis=2)
+        winner = np.take_along_axis(voted, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
+        outvoted = (2 * votes.max(axis=1) > near.shape[1]) & (winner != ids[rows])
+        # A class too small to win says nothing of its rows.
+        large = 2 * (np.bincount(ids)[ids[rows]] - 1) > near.shape[1]
+        flags["suspect"] = rows[outvoted & large]
+    if result.spoiled is not None:
+        kinds = {"hub": "hubs", "duplicate": "duplicates", "zero": "zero"}
+        flags |= {name: getattr(result.spoiled, kind) for name, kind in kinds.items()}
+    return flags
 
 
 def _score_table(result: Diagnosis) -> Table:

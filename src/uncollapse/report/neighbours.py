@@ -72,12 +72,25 @@ def thumbnail(picture: Image.Image, side: int) -> Image.Image:
     return square
 
 
-def embedded(picture: Image.Image) -> dict[str, object]:
+def embedded(picture: Image.Image, form: str = "png") -> dict[str, object]:
     """Source, width and height of a picture inside a page, which then needs no other file."""
     buffer = io.BytesIO()
-    picture.save(buffer, "PNG", optimize=True)
-    source = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    picture.save(buffer, form, optimize=True)
+    source = f"data:image/{form};base64,{base64.b64encode(buffer.getvalue()).decode()}"
     return {"source": source, "width": picture.width, "height": picture.height}
+
+
+_SPRITE, _ACROSS = 48, 50  # pixels of a small picture, and how many stand in a line
+
+
+def sprite(images: Images | Mapping[int, Any], rows: Array) -> dict[str, object]:
+    """Small pictures of the rows in one large one, line by line: a page loads it once."""
+    lines = -(-len(rows) // _ACROSS)
+    whole = Image.new("RGB", (_SPRITE * _ACROSS, _SPRITE * lines), "white")
+    for i, row in enumerate(rows.tolist()):
+        place = _SPRITE * (i % _ACROSS), _SPRITE * (i // _ACROSS)
+        whole.paste(thumbnail(picture_of(images[row]), _SPRITE), place)
+    return embedded(whole, "jpeg") | {"side": _SPRITE, "across": _ACROSS}
 
 
 # Queries and their nearest neighbours as one picture, right and wrong marked: EPS Fig. 4.
@@ -236,7 +249,7 @@ def word_lists(
     return {"title": title, "words": near.words(kind), "asked": asked}
 
 
-def short_line(text: str) -> str:
-    """One line, its beginning where it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+def short_line(text: str, most: int = _LONGEST) -> str:
+    """One line, its beginning where it is longer than so many characters."""
+    line, most = " ".join(text.split()), min(most, _LONGEST)
+    return line if len(line) <= most else f"{line[: most - 1]}…"

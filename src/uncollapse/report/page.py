@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from uncollapse._base.check import visible
+from uncollapse._base.check import check_int, visible
 from uncollapse._base.files import write_text
 from uncollapse._base.table import number, percent, shown
 from uncollapse._version import __version__
@@ -52,6 +54,16 @@ class Page:
         write_text(Path(path), self.render())
         return Path(path)
 
+    def show(self, height: int = 800) -> None:
+        """Show the page inside a notebook, in so many pixels; elsewhere, say how to save it."""
+        if "ipykernel" not in sys.modules:
+            print("no notebook to show the page in: save(path) writes it")
+            return
+        notebook = import_module("IPython.display")
+        frame = f'style="width:100%;height:{check_int("height", height)}px;border:0"'
+        page = f'<div><iframe {frame} srcdoc="{escape(self.render())}"></iframe></div>'
+        notebook.display(notebook.HTML(page))
+
 
 @cache
 def _environment() -> Environment:
@@ -66,6 +78,7 @@ def _environment() -> Environment:
     )
     script = environment.get_template("page.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.globals |= {"theme": css_variables(), "script_hash": f"sha256-{digest}"}
     environment.filters |= {"number": number, "percent": percent, "cosine": cosine_text}
     environment.filters |= {"shown": shown, "breakable": _breakable}

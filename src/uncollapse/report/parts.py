@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, points64
+from uncollapse._base.check import visible
 from uncollapse._base.table import Cell, Table, percent
-from uncollapse.charts import Chart, Series, curves, histogram
+from uncollapse.charts import Chart, Series, curves, histogram, scatter
+from uncollapse.charts.marks import SERIES
+from uncollapse.charts.plots import NAMED, by_size, map_places
 from uncollapse.health.advice import RunSettings, advise
 from uncollapse.health.race import Race
 from uncollapse.health.verdict import VERDICTS, ClassHealth, Health
+from uncollapse.report.neighbours import Images, short_line, sprite
 
-__all__ = ["project"]
+__all__ = ["MapView", "pointed_map", "project"]
+
+PICTURES = 2_000  # on a map at most: about one megabyte of photographs
+_TEXTS, _SHORTEST = 1_200_000, 40  # characters on a map in all, and of one name at least
 
 _GLYPHS = {"good": "✓", "warn": "▼", "bad": "✗"}
 _MERGED = "Class collapse: the modes inside classes have merged"
@@ -141,6 +149,71 @@ def projection_name(dim: int, *, tsne: bool = False) -> str:
     if tsne:
         return f"t-SNE of {dim} dimensions: neighbourhoods count, distances do not"
     return f"two principal axes of {dim}" if dim > 2 else "the two dimensions as they are"
+
+
+@dataclass(frozen=True, eq=False)
+class MapView:
+    """One drawing of a pointed map: places `[M, 2]` and nearest rows `[M, k]` of the mapped rows.
+
+    `labels` are of all rows. `rule` as for `charts.scatter`.
+    """
+
+    title: str
+    plane: Array
+    near: Array
+    labels: Array | None = None
+    note: str = ""
+    rule: bool = True
+
+
+def pointed_map(
+    views: Sequence[MapView],
+    rows: Array,
+    *,
+    names: Array | None = None,
+    images: Images | None = None,
+    flags: Mapping[str, Array] | None = None,
+) -> dict[str, Any]:
+    """Maps of the same `rows` that one can point into, for the macro `pointed_map` of templates.
+
+    A point shows its picture or name, its labels and its neighbours, in all views at once. `names`
+    and `images` are by row of the whole set; each mapped row gets a picture, so give `PICTURES` of
+    them at most. `flags` has row numbers by the name of the filter that shows them alone.
+    """
+    shown = np.unique(np.concatenate([view.near.ravel() for view in views]))
+    shown = np.concatenate([rows, np.setdiff1d(shown, rows)])  # the mapped ones first
+    order = np.argsort(shown)
+    charts, drawn = [], []
+    for view in views:
+        places, near = map_places(view.plane)[0], np.searchsorted(shown, view.near, sorter=order)
+        entry = {"title": view.title, "places": places.tolist(), "near": order[near].tolist()}
+        here, named = None, []
+        if view.labels is not None:
+            here, seen = view.labels[rows], view.labels[shown].tolist()
+            ranks = {name: i for i, name in enumerate(by_size(view.labels))}
+            classes = sorted(set(seen), key=ranks.__getitem__)
+            named = sorted(set(here.tolist()), key=ranks.__getitem__)[:NAMED]
+            numbers = {name: i for i, name in enumerate(classes)}
+            entry["labels"] = [numbers[name] for name in seen]
+            entry["classes"] = [visible(str(name)) for name in classes]
+            colors = {name: f"s{i % SERIES}" for i, name in enumerate(named)}
+            entry["colors"] = [colors.get(name, "s7") for name in classes]
+        drawn.append(entry)
+        settings: dict[str, Any] = {"note": view.note, "rule": view.rule, "classes": named}
+        charts.append(scatter(view.title, view.plane, here, **settings))
+    room = max(_SHORTEST, _TEXTS // len(shown))
+    known = [] if names is None else [short_line(str(name), room) for name in names[shown]]
+    marked = {k: np.flatnonzero(np.isin(rows, v)).tolist() for k, v in (flags or {}).items()}
+    return {
+        "charts": charts,
+        "pictures": None if images is None else sprite(images, rows),
+        "data": {
+            "rows": shown.tolist(),
+            "names": list(map(visible, known)),
+            "flags": {kind: points for kind, points in marked.items() if points},
+            "views": drawn,
+        },
+    }
 
 
 def _principal(rows: Array) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uncollapse._base.arrays import ArrayLike, label_array
-from uncollapse._base.table import Table, percent
+from uncollapse._base.table import Cell, Table, percent
 from uncollapse.metrics.suspects import SuspectLabels
 from uncollapse.report.neighbours import contact_sheet, embedded, short_line
 from uncollapse.report.page import Page
@@ -15,6 +15,7 @@ from uncollapse.report.page import Page
 __all__ = ["make_suspects_page"]
 
 _FIRST = 20  # rows of the table that are shown at once
+_OPEN = 12  # cards that are shown at once
 _CLASSES = 3  # whose votes are listed
 
 
@@ -36,9 +37,9 @@ def make_suspects_page(
     known = {} if names is None else dict(enumerate(map(short_line, names)))
     suspects: list[list[object]] = []
     for row in result.rows.tolist():
-        named = [known[row]] if known else []
+        name = Cell(known[row], note=f"row {row}") if known else row
         wrong = round(float(result.wrong[row]), 3)
-        suspects.append([row, *named, str(given[row]), str(result.suggested[row]), wrong])
+        suspects.append([name, str(given[row]), str(result.suggested[row]), wrong])
     cards = []
     for row, rows in near.items():
         label, suggested = str(given[row]), str(result.suggested[row])
@@ -48,7 +49,7 @@ def make_suspects_page(
         card: dict[str, object] = {
             "label": f"{label} → {suggested}",
             "wrong": f"{result.wrong[row]:.3f}",
-            "text": " · ".join([f"row {row}", *([known[row]] if known else [])]),
+            "text": known.get(row, f"row {row}"),
             "votes": ", ".join(f"{count} × {voted}" for voted, count in votes),
             "near": [
                 {"text": known.get(n, f"row {n}"), "label": str(given[n]), "right": mark}
@@ -58,7 +59,7 @@ def make_suspects_page(
         if images is not None:
             card |= embedded(contact_sheet([images[row]], [[images[n] for n in rows]], [marks]))
         cards.append(card)
-    head = ["row", *["name"] * (names is not None), "label", "suggested", "P(wrong)"]
+    head = ["name" if known else "row", "label", "suggested", "P(wrong)"]
     content = {
         "title": title,
         "lead": str(result),
@@ -69,6 +70,7 @@ def make_suspects_page(
             "labels judged": int(result.judged.sum()),
         },
         "cards": cards,
+        "first": _OPEN,
         "pictures": images is not None,
         "table": Table(head, suspects, first=_FIRST) if suspects else None,
         "more": len(suspects) - len(cards),

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Self
 
 from uncollapse._base.check import InputError
+from uncollapse._base.files import DamagedFileError
 from uncollapse.backbones import BACKBONES, Embedder
 from uncollapse.data.sources import StartScale
+from uncollapse.metrics.result import Card, Shown
 from uncollapse.training import assemble
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, parse_config, with_new_names
@@ -31,8 +33,8 @@ class Chosen:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Run(RunFolder):
+@dataclass(frozen=True, repr=False)
+class Run(Shown, RunFolder):
     """A run folder from which networks can be built: its config, checked, and its checkpoints.
 
     A run whose config names code (`model.backbone = "module:function"`) gives its network only
@@ -48,6 +50,16 @@ class Run(RunFolder):
         `trust` allows code that its config names to be imported.
         """
         return replace(super().open(path), trust=trust)
+
+    def card(self) -> Card:
+        """How it ended, its scores and its last figures."""
+        try:
+            end = self.summary or {"status": "not finished"}
+        except DamagedFileError as error:
+            return Card(f"Run {self.path.name}", [error.why], "bad")
+        figures = dict(end.get("metrics", {}))
+        shares = {name: figures.pop(name) for name in list(figures) if "/" in name}
+        return Card(f"Run {self.path.name}: {end['status']}", figures=figures, shares=shares)
 
     @property
     def checkpoints(self) -> CheckpointStore:

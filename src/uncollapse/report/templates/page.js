@@ -21,3 +21,4 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+{% include "map.js" %}
