@@ -144,7 +144,7 @@ def shares_in_common(before: Array, after: Array) -> Array:
     >>> shares_in_common(np.array([[1, 2]]), np.array([[3, 1]])).tolist()
     [0.5]
     """
-    return (before[:, :, None] == after[:, None, :]).any(axis=2).mean(axis=1)
+    return np.asarray((before[:, :, None] == after[:, None, :]).any(axis=2).mean(axis=1))
 
 
 def _shape_figures(x: Tensor, y: Tensor) -> dict[str, float | None]:
@@ -181,7 +181,7 @@ def _moved_threshold(
         return {}
     near = [np.sort(listed_distances(z, a[alike], b[alike])) for z in (x, y)]
     far = [np.sort(listed_distances(z, c[apart], d[apart])) for z in (x, y)]
-    limits = [far[0][int(_FAR * len(far[0]))]]
+    limits = [far[0][max(int(_FAR * len(far[0])) - 1, 0)]]
     if threshold is not None:
         limits = [np.sqrt(2 - 2 * threshold) if cosine else threshold]
     accepted = int(np.searchsorted(far[0], limits[0], "right"))

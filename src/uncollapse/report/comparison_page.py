@@ -103,7 +103,7 @@ class VersionComparison:
         return Table(head, rows[:most], first=12, sortable=True) if rows else None
 
     def row_table(self, most: int = _LISTED) -> Table | None:
-        """Rows that changed most: those that lost R@1, then those with the fewest neighbours kept."""
+        """Rows that changed most: those that lost R@1, then by the share of neighbours kept."""
         result = self.result
         table = Table(["row", "kept", "nearest, old", "nearest, new"], first=12)
         for at in result.most_changed()[:most].tolist():
