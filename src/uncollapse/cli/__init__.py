@@ -29,7 +29,7 @@ app = typer.Typer(
 
 _PANELS = {
     "Start here": "demo diagnose stuck forecast",
-    "Train and judge": "train evaluate verify suspects sweep report",
+    "Train and judge": "train evaluate compare verify suspects sweep report",
     "Use and look up": "embed search repair datasets reproduce",
 }
 for _panel, _names in _PANELS.items():

@@ -41,6 +41,14 @@ ImagesOption = Annotated[
     typer.Option(help="A file's pictures: an .npy array, or the folder of the images it names."),
 ]
 HtmlOption = Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")]
+FailIfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE",
+        help="Exit with code 1 if a figure is so: 'R@1<0.80'; any figure that --json writes. Can "
+        "be repeated.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -129,12 +137,12 @@ def open_file(
     columns: Columns,
     others: Mapping[str, str] | None = None,
     *,
-    drops: tuple[str, ...] = ("invalid",),
+    drops: tuple[str, ...] | None = ("invalid",),
 ) -> Source:
     """Read a file of embeddings; unusable metadata gives a warning.
 
     `others` are further columns by their option; `drops` are the kinds of rows that are left out
-    beside those of `--drop`, if they are few.
+    beside those of `--drop`, if they are few. With None every row stays.
     """
     from uncollapse.data.sources import open_source
 
@@ -153,7 +161,7 @@ def open_file(
     )
     if source.complaint:
         warn(source.complaint)
-    return _without_spoiled(source, columns.drop, drops)
+    return source if drops is None else _without_spoiled(source, columns.drop, drops)
 
 
 def _without_spoiled(source: Source, drop: str | None, drops: tuple[str, ...]) -> Source:
@@ -179,6 +187,20 @@ def _without_spoiled(source: Source, drop: str | None, drops: tuple[str, ...]) -
     return replace(source, names=numbers if source.names is None else source.names).select(kept)
 
 
+def drop_together(old: Source, new: Source, drop: str | None) -> tuple[Source, Source]:
+    """Two files of the same rows without those that are left out of any of them."""
+    rows = np.arange(len(old))
+    kept = rows
+    for source in (old, new):
+        left = _without_spoiled(replace(source, columns={"row": rows}), drop, ("invalid",))
+        kept = np.intersect1d(kept, left.columns["row"])
+    if len(kept) == len(rows):
+        return old, new
+    if old.names is None and new.names is None:
+        old = replace(old, names=rows.astype(str))
+    return old.select(kept), new.select(kept)
+
+
 def _label_place(text: str) -> tuple[Path | None, str | None]:
     """File and column of COLUMN, FILE or FILE:COLUMN.
 
@@ -191,6 +213,12 @@ def _label_place(text: str) -> tuple[Path | None, str | None]:
     return (Path(file), column) if Path(file).suffix in _endings() else (None, text)
 
 
+def own_columns(columns: Columns) -> Columns:
+    """The columns that a second file has as well: labels in a file of labels are the first's."""
+    own = [text for text in columns.labels or [] if _label_place(text)[0] is None]
+    return replace(columns, labels=own)
+
+
 def open_second(
     option: str,
     file: Path,
@@ -199,8 +227,7 @@ def open_second(
     others: Mapping[str, str] | None = None,
 ) -> Source:
     """Read a second file of as many dimensions; its labels are in it, not in a file of labels."""
-    own = [text for text in columns.labels or [] if _label_place(text)[0] is None]
-    source = open_file(file, replace(columns, labels=own), others)
+    source = open_file(file, own_columns(columns), others)
     dim, wanted = source.points.shape[1], first.points.shape[1]
     if dim != wanted:
         allowed = f"a file of {wanted} dimensions, as {first.title} has"

@@ -18,7 +18,7 @@ from uncollapse.cli import options
 from uncollapse.cli.printing import say, show, status
 
 if TYPE_CHECKING:
-    from uncollapse.metrics import PairedRecall, Repair, Transform
+    from uncollapse.metrics import Repair, Transform
 
 _NAMES = {"centre": "centring", "whiten": "whitening", "remove-top": "removing the top {} axes"}
 _ENDINGS = {"--out": (".npz", ".parquet", ".safetensors"), "--transform": (".safetensors", ".onnx")}
@@ -91,7 +91,7 @@ def _table(repair: Repair) -> Table:
     table = Table(["on the other half", "before", "after", "difference"])
     for metric, recall in repair.recalls.items():
         shares = (f"{100 * side.recall[1]:.1f} %" for side in (recall.old, recall.new))
-        table.add(f"R@1, {metric}", *shares, _difference(recall))
+        table.add(f"R@1, {metric}", *shares, recall.difference_text)
     sides = repair.before, repair.after
     cosines = (uc.health.verdict.cosine_text(side.cosine) for side in sides)
     table.add("mean cosine", *cosines, "")
@@ -107,12 +107,6 @@ def _stored(repair: Repair) -> list[tuple[str, float, float]]:
     return [(bits, *(getattr(side, bits) for side in sides)) for bits in ("float16", "int8")]
 
 
-def _difference(recall: PairedRecall) -> str:
-    value = recall.difference
-    points = (round(100 * x, 1) + 0.0 for x in (value.value, value.low, value.high))
-    return "{} ({} to {})".format(*(f"{x:.1f}".replace("-", "−") for x in points))
-
-
 def _verdict(repair: Repair, name: str) -> list[str]:
     """Whether it helps R@1 by cosine, and rows that are kept in fewer bits."""
     lines = ["without labels R@1 cannot be judged: name them with --labels"]
@@ -120,7 +114,7 @@ def _verdict(repair: Repair, name: str) -> list[str]:
         low, high = recall.difference.low, recall.difference.high
         word = "helps" if low > 0 else "does harm" if high < 0 else "does not help"
         shares = f"{100 * recall.old.recall[1]:.1f} → {100 * recall.new.recall[1]:.1f} %"
-        lines = [f"{name} {word} here: R@1 by cosine {shares}, difference {_difference(recall)}"]
+        lines = [f"{name} {word} here: R@1 by cosine {shares}, difference {recall.difference_text}"]
     for bits, old, new in _stored(repair):
         if abs(old - new) >= _WORTH:
             word = "helps" if new < old else "harms"

@@ -38,13 +38,20 @@ class PairedRecall(NamedTuple):
     changes: Array
     difference: Interval
 
+    @property
+    def difference_text(self) -> str:
+        """The difference and its interval, in per cent."""
+        values = self.difference.value, self.difference.low, self.difference.high
+        texts = (f"{round(100 * value, 1) + 0.0:.1f}".replace("-", "−") for value in values)
+        return "{} ({} to {})".format(*texts)
+
 
 @dataclass(frozen=True)
 class EmbeddingComparison:
     """What changed, of all `n` rows or the sampled rows `queries`, each of which searched all rows.
 
-    `kept` is for each query the share of its `k` nearest rows that stay so. `figures` has, where
-    the rows and labels allow it and None elsewhere:
+    `near` are the `k` nearest rows of each query, old and new; `kept` the share that both have.
+    `figures` has, where the rows and labels allow it and None elsewhere:
 
     - `R@1`, the new one, `R@1_old`, and `R@1_drop` with its paired interval (`_low`, `_high`);
     - `kept_neighbours`, the mean;
@@ -57,6 +64,7 @@ class EmbeddingComparison:
     n: int
     k: int
     queries: Array
+    near: tuple[Array, Array]
     kept: Array
     figures: Mapping[str, float | None]
     recall: PairedRecall | None
@@ -99,7 +107,8 @@ def compare_embeddings(
         x, y = unit_rows(x), unit_rows(y)
     if labels is not None:
         moved = _moved_threshold(x, y, class_ids(labels, len(x))[0], threshold, cosine=normalize)
-    kept = kept_neighbours(x, y, queries, k)
+    near = nearest_of(x, queries, k), nearest_of(y, queries, k)
+    kept = shares_in_common(*near)
     figures = dict.fromkeys(_NAMES.split()) | moved | {"kept_neighbours": float(kept.mean())}
     figures |= _shape_figures(x[queries], y[queries])
     if recall is not None:
@@ -107,7 +116,7 @@ def compare_embeddings(
         figures |= {"R@1": recall.new.recall[1], "R@1_old": recall.old.recall[1]}
         figures |= {"R@1_drop": 0.0 - gain.value}
         figures |= {"R@1_drop_low": 0.0 - gain.high, "R@1_drop_high": 0.0 - gain.low}
-    return EmbeddingComparison(len(x), k, queries, kept, figures, recall)
+    return EmbeddingComparison(len(x), k, queries, near, kept, figures, recall)
 
 
 def paired_recall(
@@ -123,12 +132,19 @@ def paired_recall(
     return PairedRecall(before, after, changes, confidence(changes))
 
 
-def kept_neighbours(old: Tensor, new: Tensor, queries: Array, k: int) -> Array:
-    """For each query the share of its k nearest rows in one that are so in the other."""
+def nearest_of(x: Tensor, queries: Array, k: int) -> Array:
+    """The k nearest rows of each query among all others."""
     rows = torch.from_numpy(queries)
-    before, after = (nearest(z[rows], z, k, exclude=rows).rows for z in (old, new))
-    common = (before[:, :, None] == after[:, None, :]).any(dim=2)
-    return common.double().mean(dim=1).numpy()
+    return nearest(x[rows], x, k, exclude=rows).rows.numpy()
+
+
+def shares_in_common(before: Array, after: Array) -> Array:
+    """For each row of two tables of row numbers, the share of the first that the second has.
+
+    >>> shares_in_common(np.array([[1, 2]]), np.array([[3, 1]])).tolist()
+    [0.5]
+    """
+    return np.asarray((before[:, :, None] == after[:, None, :]).any(axis=2).mean(axis=1))
 
 
 def _shape_figures(x: Tensor, y: Tensor) -> dict[str, float | None]:
@@ -165,7 +181,7 @@ def _moved_threshold(
         return {}
     near = [np.sort(listed_distances(z, a[alike], b[alike])) for z in (x, y)]
     far = [np.sort(listed_distances(z, c[apart], d[apart])) for z in (x, y)]
-    limits = [far[0][int(_FAR * len(far[0]))]]
+    limits = [far[0][max(int(_FAR * len(far[0])) - 1, 0)]]
     if threshold is not None:
         limits = [np.sqrt(2 - 2 * threshold) if cosine else threshold]
     accepted = int(np.searchsorted(far[0], limits[0], "right"))

@@ -11,7 +11,7 @@ import torch
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import InputError, check_choice
 from uncollapse.distances import unit_rows
-from uncollapse.metrics.comparison import PairedRecall, kept_neighbours, paired_recall
+from uncollapse.metrics.comparison import PairedRecall, nearest_of, paired_recall, shares_in_common
 from uncollapse.metrics.evaluation import sample_queries
 
 __all__ = ["Repair", "Transform", "cone_effects", "fit_repair"]
@@ -109,8 +109,8 @@ def fit_repair(
         known, cosine = np.asarray(labels)[judged], metric == "cosine"
         recall = paired_recall(old, new, known, queries, normalize=cosine)
         recalls |= {} if recall is None else {metric: recall}
-    x, y = (unit_rows(torch.from_numpy(z)) for z in (old, new))
-    kept = kept_neighbours(x, y, queries, min(10, len(old) - 1)).mean()
+    k, units = min(10, len(old) - 1), (unit_rows(torch.from_numpy(z)) for z in (old, new))
+    kept = shares_in_common(*(nearest_of(z, queries, k) for z in units)).mean()
     before, after = (_cosine_figures("", z[few].astype(np.float64), None) for z in (old, new))
     return Repair(transform, half, len(old), len(few), before, after, float(kept), recalls)
 

@@ -1,0 +1,116 @@
+"""`uncollapse compare`: two embeddings of the same rows, before and after an upgrade."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from uncollapse._base.check import InputError
+from uncollapse._base.extras import keep_memory
+from uncollapse._base.files import write_json
+from uncollapse.cli import options
+from uncollapse.cli.printing import failed_rules, say, show, status, warn
+
+if TYPE_CHECKING:
+    from uncollapse.data.sources import Source
+
+_PRINTED = 5  # classes and rows that lost most
+
+
+@options.grouped
+def command(
+    old: Annotated[
+        Path, typer.Argument(help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv.")
+    ],
+    new: Annotated[Path, typer.Argument(help="Newer embeddings of the same rows.")],
+    columns: options.Columns,
+    metric: options.MetricOption = "euclidean",
+    k: Annotated[int, typer.Option("-k", help="How many neighbours are compared.", min=1)] = 10,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="The old limit for a pair to be the same: a distance, or a cosine with --metric "
+            "cosine.  \\[default: the one that accepts 0.1 % of pairs of different labels]"
+        ),
+    ] = None,
+    fail_if: options.FailIfOption = None,
+    json: Annotated[Path | None, typer.Option(help="Write verdicts and figures here.")] = None,
+    html: options.HtmlOption = None,
+) -> None:
+    """Compare two versions of an embedding: what got worse, and which threshold to use now?
+
+    Rows are joined by name where both files have names, otherwise by position. Labels are those of
+    OLD, or of NEW where OLD has none.
+    """
+    options.normalizes(metric)  # refuses other words
+    keep_memory()  # large blocks come and go
+    before = options.open_file(old, columns, drops=None)
+    after = options.open_file(new, options.own_columns(columns), drops=None)
+    before, after, joined = _joined(before, after)
+    before, after = options.drop_together(before, after, columns.drop)
+    labels = after.labels if before.labels is None else before.labels
+    if labels is not None and after.labels is not None:
+        differ = int((labels.astype(str) != after.labels.astype(str)).sum())
+        if differ:
+            warn(f"{differ:,} rows have another label in {new.name}; those of {old.name} are used")
+    from uncollapse.report.comparison_page import compare
+
+    with status(f"comparing {len(before):,} rows"):
+        result = compare(
+            before.points,
+            after.points,
+            labels,
+            names=after.names if before.names is None else before.names,
+            titles=(before.title, after.title),
+            joined=joined,
+            metric=metric,
+            k=k,
+            threshold=threshold,
+        )
+    say(result.about)
+    show(result.verdict_table())
+    for line in result.sentences():
+        say(line)
+    show(*filter(None, (result.class_table(_PRINTED), result.row_table(_PRINTED))))
+    if json is not None:
+        write_json(json, {"old": str(old), "new": str(new)} | result.to_dict())
+        say(f"wrote {json}")
+    if html is not None:
+        say(f"wrote {result.save(html)}")
+    failed = failed_rules(fail_if or [], result.figures)
+    for why in failed:
+        say(f"failed: {why}", style="red", console=Console(stderr=True))
+    if failed:
+        raise typer.Exit(1)
+
+
+def _joined(old: Source, new: Source) -> tuple[Source, Source, str]:
+    """The rows that both have, in the old order, and by what they were joined."""
+    if old.names is None or new.names is None or np.array_equal(old.names, new.names):
+        if len(old) != len(new):
+            allowed = f"{len(old):,} as in {old.title}, or names in both files to join by"
+            raise InputError(new.title, f"{len(new):,} rows", allowed)
+        return old, new, "joined row by row"
+    places = []
+    for source in (old, new):
+        places.append({name: row for row, name in enumerate(source.row_names)})
+        if len(places[-1]) < len(source):
+            given = f"{len(source) - len(places[-1]):,} names that others have too"
+            raise InputError(source.title, given, "a different name for each row; see --id")
+    common = [name for name in places[0] if name in places[1]]
+    if len(common) < 3:
+        given = f"{len(common)} names in common with {old.title}, such as {new.row_names[0]!r}"
+        raise InputError(new.title, given, f"names such as {old.row_names[0]!r}")
+    old, new = (
+        source.select(np.array([place[name] for name in common]))
+        for source, place in zip((old, new), places, strict=True)
+    )
+    lost = [len(place) - len(common) for place in places]
+    if any(lost):
+        only = f"{lost[0]:,} rows of {old.title}, {lost[1]:,} of {new.title}"
+        warn(f"left out, for the other file lacks their names: {only}")
+    return old, new, "joined by name"
