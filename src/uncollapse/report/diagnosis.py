@@ -99,6 +99,11 @@ class Diagnosis:
         lines = [str(self.health)]
         if self.compared_with:
             lines.append(f"  reference: {self.compared_with}")
+        if self.health.diameter_most is not None:
+            most = f"at most {self.health.diameter_most:.3g}"
+            lines.append(
+                f"  diameter: {most}; of {self.health.n:,} rows not all pairs are compared"
+            )
         for kind, values in self.scores.items():
             known = self.intervals.get(kind, {})
             numbers = [f"{name} {percent(value)}" for name, value in values.items()]
