@@ -172,6 +172,11 @@ class Diagnosis(Shown):
             lines += [f"  {line}" for line in more if line not in self.reasons]
         if self.compared_with:
             lines.append(f"  reference: {self.compared_with}")
+        if self.health.diameter_most is not None:
+            most = f"at most {self.health.diameter_most:.3g}"
+            lines.append(
+                f"  diameter: {most}; of {self.health.n:,} rows not all pairs are compared"
+            )
         for kind, values in self.scores.items():
             texts = {name: percent(value) for name, value in values.items()}
             if "R@1" in self.intervals.get(kind, {}):
