@@ -11,7 +11,7 @@ import math
 import numpy as np
 from sklearn.metrics import silhouette_score
 
-from uncollapse.metrics.collapse import lidar
+from uncollapse.metrics.collapse import lidar, principal_axes
 
 Array = np.ndarray
 _GROUP = 10  # rows that the LiDAR callback takes for views of one sample
@@ -63,3 +63,34 @@ def chunked_lidar(z: Array, y: Array | None = None) -> float:
     groups = np.arange(len(z)) // _GROUP
     whole = len(z) // _GROUP * _GROUP
     return lidar(z[:whole], groups[:whole])
+
+
+# Roth et al. 2020 and open-metric-learning; here more is not always worse.
+
+
+def pi_ratio(z: Array, y: Array) -> float:
+    """Roth et al.: mean cosine distance of pairs of a class, over that of class means."""
+    unit = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-300)
+    classes = [unit[y == c] for c in np.unique(y)]
+    means = np.stack([rows.mean(0) for rows in classes])
+    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-300)
+    inside = np.mean([_mean_gap(rows) for rows in classes if len(rows) > 1])
+    between = _mean_gap(means)
+    return float(inside / between) if between > 0 else math.nan
+
+
+def _mean_gap(unit: Array) -> float:
+    return float((1 - unit @ unit.T)[np.triu_indices(len(unit), 1)].mean())
+
+
+def rho_spectrum(z: Array) -> float:
+    """Roth et al.: KL(uniform || σ/|σ|₁) over the singular values of the rows, not centred."""
+    values = np.linalg.svd(z, compute_uv=False)
+    if values[-1] <= max(z.shape) * np.finfo(np.float64).eps * values[0]:
+        return math.inf
+    return float(-np.log(len(values) * values / values.sum()).mean())
+
+
+def pcf(z: Array) -> float:
+    """open-metric-learning: the share of the axes that hold 90 % of the variance."""
+    return principal_axes(z, 0.9 + 1e-12) / z.shape[1]

@@ -27,6 +27,9 @@ from _figures_of_others import (
     lost_rank,
     no_separation,
     of_three,
+    pcf,
+    pi_ratio,
+    rho_spectrum,
     worst_class_rank,
 )
 from uncollapse._base.files import read_json, write_json
@@ -37,10 +40,7 @@ from uncollapse.metrics.collapse import (
     alpha_req,
     anisotropy,
     lidar,
-    pcf,
-    pi_ratio,
     rankme,
-    rho_spectrum,
     uniformity,
 )
 
@@ -121,7 +121,7 @@ DETECTORS = (
     Detector("NC1", "Papyan et al. 2020", lambda z, y, s: -nc1(z, y)),
     Detector("CDNV", "Galanti et al. 2022", lambda z, y, s: -cdnv(z, y)),
     Detector("rho spectrum", "Roth et al. 2020", lambda z, y, s: rho_spectrum(z)),
-    Detector("pi ratio", "Roth et al. 2020", lambda z, y, s: -pi_ratio(z, y).ratio),
+    Detector("pi ratio", "Roth et al. 2020", lambda z, y, s: -pi_ratio(z, y)),
     Detector("uniformity", "Wang and Isola 2020", lambda z, y, s: uniformity(z)),
     Detector("collapse level", "lightly, SimSiam", lambda z, y, s: collapse_level(z)),
     Detector("PCF", "OML", lambda z, y, s: -pcf(z)),

@@ -119,9 +119,6 @@ BOTH = {
         uc.geometry.gradient_descent_separated(x, y, 0.1, steps=2).points
     ),
     "check_claims": _claims,
-    "nc3": lambda x, y: uc.metrics.nc3(x, y, np.eye(3)),
-    "nc4": lambda x, y: uc.metrics.nc4(x, y, y),
-    "field_figures": uc.metrics.field_figures,
     "suspect_labels": lambda x, y: uc.suspect_labels(x, y).wrong,
     "estimate_noise": lambda x, y: uc.noise.estimate_noise(x, y).p,
     "measure": lambda x, y: _health(uc.measure(x, y)),

@@ -22,7 +22,6 @@ from uncollapse._base.arrays import (
 )
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse.distances import binary_scale, pairwise_distances, unit_rows
-from uncollapse.metrics.ranking import joint_ids
 from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import retrieval
 
@@ -71,19 +70,6 @@ def _centred(x: ArrayLike) -> tuple[Array, float]:
     return rows - rows.mean(axis=0), unit
 
 
-@dataclass(frozen=True)
-class NC2:
-    """How far the class means are from a regular simplex; all 0 if they form one.
-
-    `equinorm` is the standard deviation of their norms over their mean norm, `equiangular` that of
-    their cosines, `maximal_angle` the mean of |cosine + 1/(C - 1)|.
-    """
-
-    equinorm: float
-    equiangular: float
-    maximal_angle: float
-
-
 def nc1(x: ArrayLike, labels: ArrayLike) -> float:
     """Within-class over between-class variability, tr(Σ_W Σ_B⁺)/C: Papyan, Han & Donoho 2020.
 
@@ -102,81 +88,6 @@ def nc1(x: ArrayLike, labels: ArrayLike) -> float:
     between = values[kept] ** 2 / len(means)
     along = ((classes.residuals @ left[:, kept]) ** 2).mean(axis=0)
     return float((along / between).sum() / len(means))
-
-
-def nc2(x: ArrayLike, labels: ArrayLike) -> NC2:
-    """Convergence of the class means to a simplex: Papyan, Han & Donoho 2020, figures 2 to 4.
-
-    The means are centred at their own unweighted mean; the deviation of the norms is the unbiased
-    one, as in the authors' code. Independent of scale and position. NaN for fewer than two classes,
-    and where all class means coincide.
-
-    >>> nc2([[4.0, 1.0], [6.0, 1.0], [2.0, 1.0]], [0, 0, 1])
-    NC2(equinorm=0.0, equiangular=0.0, maximal_angle=0.0)
-    """
-    means = ClassMeans.of(x, labels).centred
-    count = len(means)
-    norms = np.linalg.norm(means, axis=1)
-    if count < 2 or not norms.any():
-        return NC2(math.nan, math.nan, math.nan)
-    unit = means / np.where(norms > 0, norms, 1.0)[:, None]
-    ideal, pairs = -1 / (count - 1), count * (count - 1)
-    off = square = far = 0.0
-    step = max(1, _TABLE // count)
-    for low in range(0, count, step):
-        gaps = unit[low : low + step] @ unit.T - ideal
-        gaps[np.arange(len(gaps)), low + np.arange(len(gaps))] = 0.0
-        off, square = off + float(gaps.sum()), square + float((gaps**2).sum())
-        far += float(np.abs(gaps).sum())
-    spread = math.sqrt(max(square / pairs - (off / pairs) ** 2, 0.0))
-    return NC2(float(norms.std(ddof=1) / norms.mean()), spread, far / pairs)
-
-
-def nc3(x: ArrayLike, labels: ArrayLike, weight: ArrayLike) -> float:
-    """Self-duality, |W/|W| - M/|M||²: Papyan, Han & Donoho 2020, figure 5 (Frobenius norms).
-
-    `weight` `[C, dim]` is the classifier's, its rows in the order of the sorted labels; M are the
-    class means about their own mean. From 0, the same up to scale, to 4, opposite. NaN where all
-    class means coincide, or all weights are 0.
-
-    >>> nc3([[1.0, 0.0], [0.0, 1.0]], [0, 1], [[2.0, -2.0], [-2.0, 2.0]])
-    0.0
-    """
-    means, rows = ClassMeans.of(x, labels).centred, points64(weight, "weight")
-    if rows.shape != means.shape:
-        allowed = f"{means.shape}, a row of x's width for each class"
-        raise InputError("weight", f"shape {rows.shape}", allowed)
-    if not means.any() or not rows.any():
-        return math.nan
-    rows = rows / np.abs(rows).max()
-    return float(((rows / np.linalg.norm(rows) - means / np.linalg.norm(means)) ** 2).sum())
-
-
-def nc4(x: ArrayLike, labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Share of rows whose nearest class mean is not what was predicted: Papyan et al. 2020, fig. 7.
-
-    `predictions` are the classifier's, one per row; a class that no row has is never nearest. With
-    `predictions=labels` it is the error of the nearest class mean, for embeddings that have no
-    classifier. A tie counts as not nearest, so rows that are one point have 1.0; with one class it
-    is 0.
-
-    >>> nc4([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1], [0, 0, 0, 1])
-    0.25
-    """
-    classes = ClassMeans.of(x, labels)
-    means, n, agree = torch.from_numpy(classes.means), len(classes.rows), 0
-    names = ("labels", "predictions")
-    own, predicted = joint_ids(classes.layout.classes, len(means), predictions, n, names)
-    column = np.searchsorted(own, predicted).clip(max=len(own) - 1)
-    known = own[column] == predicted  # another class is never nearest
-    step = max(1, _TABLE // len(means))
-    for low in range(0, n, step):
-        part = slice(low, low + step)
-        block = torch.from_numpy(classes.rows[part])
-        squares = pairwise_distances(block, means, squared=True).numpy()
-        tied = (squares == squares.min(axis=1, keepdims=True)).sum(axis=1) > 1
-        agree += int((known[part] & ~tied & (squares.argmin(axis=1) == column[part])).sum())
-    return 1 - agree / n
 
 
 def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
@@ -317,43 +228,6 @@ def anisotropy(
 
 
 @dataclass(frozen=True)
-class PiRatio:
-    """Mean cosine distance inside classes, between class means, and their ratio."""
-
-    intra: float
-    inter: float
-    ratio: float
-
-
-def pi_ratio(x: ArrayLike, labels: ArrayLike) -> PiRatio:
-    """π_intra, π_inter and π_ratio = π_intra/π_inter of Roth et al. 2020, by cosine distances.
-
-    As in the authors' code: the mean over classes of the mean of 1 - cosine over the pairs of a
-    class; the same over the pairs of class means; rows are on the unit sphere, as theirs are.
-    Classes of one row have no pair and are left out. Independent of scale, not of position: in a
-    cone both are small and the ratio stays. Rows that are one point have 0, 0 and NaN; `inter` is
-    NaN for one class, `intra` where no class has two rows; the ratio is infinite where only `inter`
-    is 0.
-
-    >>> pi_ratio([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0, 0, 1, 1])
-    PiRatio(intra=1.0, inter=1.0, ratio=1.0)
-    """
-    unit = directions(x)
-    layout = ClassLayout.of(labels, len(unit))
-    gaps, means = [], []
-    for members in np.split(unit[layout.order], layout.starts[1:]):
-        # About the first row: the mean of equal rows need not be that row.
-        means.append(members[0] + (members - members[0]).mean(axis=0))
-        if len(members) > 1:
-            gaps.append(_mean_gap(members))
-    intra = float(np.mean(gaps)) if gaps else math.nan
-    inter = _mean_gap(directions(np.array(means)))
-    if inter == 0.0:
-        return PiRatio(intra, inter, math.inf if intra > 0 else math.nan)
-    return PiRatio(intra, inter, intra / inter)
-
-
-@dataclass(frozen=True)
 class Spectrum:
     """Singular values of the centred rows, largest first, and the axes they belong to.
 
@@ -430,26 +304,6 @@ def rankme(x: ArrayLike, *, eps: float = 1e-7) -> float:
     return _smooth_rank(_singular_values(x), eps)
 
 
-def rho_spectrum(x: ArrayLike, *, skip: int = 0) -> float:
-    """ρ of Roth et al. 2020: KL(uniform || σ/|σ|₁) over the singular values of the rows.
-
-    0 when all directions are used alike, larger the faster the spectrum decays; not centred and
-    independent of scale, as published. `skip` leaves out that many of the largest values:
-    rho_spectrum@k of their code is `skip=k-1`. Infinite as soon as one direction is not used at
-    all: so for rows that are one point, unless they have one column.
-
-    >>> rho_spectrum([[1.0, 0.0], [0.0, 1.0]]), rho_spectrum([[1.0, 1.0], [2.0, 2.0]])
-    (0.0, inf)
-    """
-    values = _singular_values(x)
-    if check_int("skip", skip, 0) >= len(values):
-        raise InputError("skip", skip, f"fewer than the {len(values)} singular values of x")
-    values = values[skip:]
-    if values[-1] == 0.0:
-        return math.inf
-    return float(-np.log(len(values) * (values / values.sum())).mean()) + 0.0
-
-
 def alpha_req(x: ArrayLike, *, ranks: tuple[int, int] = (4, 100)) -> float:
     """α-ReQ of Agrawal et al. 2022: the exponent of λ_j ∝ j^-α, of the covariance's eigenvalues.
 
@@ -481,25 +335,6 @@ def alpha_req(x: ArrayLike, *, ranks: tuple[int, int] = (4, 100)) -> float:
     at, height = np.log(rank), 2 * np.log(values / values[0])  # eigenvalues are squares
     at = at - np.average(at, weights=weight)
     return float(-(weight * at * height).sum() / (weight * at * at).sum()) + 0.0
-
-
-def pcf(x: ArrayLike, *, variance: float = 0.9) -> float:
-    """Principal components fraction of open-metric-learning: share of the dim axes that are in use.
-
-    The fewest axes that hold more than `variance` of the variance, over dim; with `variance=1` all
-    that hold any (there the published code counts rounding). Independent of scale and position; at
-    most min(N - 1, dim)/dim. 0 for rows that are one point.
-
-    >>> pcf(np.eye(4, 10), variance=0.5)
-    0.2
-    """
-    check_number("variance", variance, 0.0, 1.0)
-    width = points64(x).shape[1]
-    shares = spectrum(x).shares
-    used = int((shares > 0).sum())
-    # Equal axes that reach the bound exactly must not pass it by a rounding.
-    enough = int(np.searchsorted(np.cumsum(shares), variance + 1e-12, side="right")) + 1
-    return float(min(enough, used) / width)
 
 
 def _smooth_rank(values: Array, eps: float) -> float:
@@ -551,41 +386,6 @@ def lidar(x: ArrayLike, labels: ArrayLike, *, delta: float = 1e-4, eps: float = 
     values = np.linalg.svd((classes.centred @ axes) / np.sqrt(within), compute_uv=False) ** 2
     width = classes.means.shape[1]
     return _smooth_rank(np.pad(values[:width], (0, max(width - len(values), 0))), eps)
-
-
-def field_figures(
-    x: ArrayLike, labels: ArrayLike | None = None, *, sample: int | None = 2048, seed: int = 0
-) -> dict[str, float]:
-    """Every published figure of collapse that these rows allow, by name, each with its defaults.
-
-    Without labels those of the spectrum and of the directions; with them also LiDAR, NC1, NC2, the
-    error of the nearest class mean (`ncc_error`), CDNV, alignment and π. What takes all pairs,
-    uniformity and the quantiles of the cosine, is taken of `sample` rows chosen by `seed` (of all
-    with None). A figure that has no value for these rows is NaN; the functions say when.
-
-    >>> list(field_figures([[1.0, 0.0], [0.0, 1.0]]))[:4]
-    ['rankme', 'effective_rank', 'alpha_req', 'rho_spectrum']
-    """
-    rows = points64(x, min_rows=2)
-    cosines = anisotropy(rows, sample=sample, seed=seed)
-    figures = {
-        "rankme": rankme(rows),
-        "effective_rank": effective_rank(rows),
-        "alpha_req": alpha_req(rows),
-        "rho_spectrum": rho_spectrum(rows),
-        "pcf": pcf(rows),
-        "uniformity": uniformity(rows, sample=sample, seed=seed),
-        "cosine_mean": cosines.mean,
-        **{f"cosine_q{100 * level:02.0f}": value for level, value in cosines.quantiles.items()},
-    }
-    if labels is None:
-        return figures
-    ids, _ = class_ids(labels, len(rows))
-    figures |= {"lidar": lidar(rows, ids), "nc1": nc1(rows, ids)}
-    figures |= {f"nc2_{name}": value for name, value in vars(nc2(rows, ids)).items()}
-    figures |= {"ncc_error": nc4(rows, ids, ids), "cdnv": cdnv(rows, ids)}
-    figures["alignment"] = alignment(rows, ids)
-    return figures | {f"pi_{name}": value for name, value in vars(pi_ratio(rows, ids)).items()}
 
 
 # How many modes each class keeps: the number that class collapse (EPS §3) drives to one.
