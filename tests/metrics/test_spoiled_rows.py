@@ -53,16 +53,6 @@ def test_without_them_the_figures_are_those_of_the_clean_file():
         assert retrieval(dirty[rows], labels[rows]).to_dict()["recall@1"] > right - 0.02
 
 
-def test_fewer_rows_keep_what_is_known_of_them():
-    z, _ = clean(rows=100, classes=4, dim=8)
-    z[[3, 50]], z[7] = 0, np.nan
-    whole = find_spoiled(z)
-    part = whole.select(whole.kept(["invalid"]))
-    assert part.zero.tolist() == [3, 49]
-    assert part.n == 99
-    assert len(part.invalid) == 0
-
-
 def test_dimensions_that_never_change_are_counted():
     z, _ = clean(rows=50, classes=5, dim=8)
     assert find_spoiled(spoilt("dead dimensions", z)).constant_dims == 4

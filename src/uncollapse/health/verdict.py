@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from uncollapse._base.check import check_number, percent
+from uncollapse._base.files import read_toml
 from uncollapse.geometry import Thickness
 from uncollapse.metrics.result import Card, Shown
 
@@ -643,65 +645,31 @@ def _share_error(share: float, rows: int) -> float:
 class Verdict(NamedTuple):
     """How a page presents a verdict, how bad it is, and when it holds; what to do, see `advice`.
 
-    `tone` is `good`, `warn` or `bad`. A rule gives the reason, or None where it does not hold.
+    `tone` is `good`, `warn` or `bad`; `good`, `bad` and `act` say it to someone who knows nothing
+    of embeddings. A rule gives the reason, or None where it does not hold.
     """
 
+    rules: tuple[Callable[[Health, Thresholds, Reference | None], str | None], ...]
     headline: str
     meaning: str = ""
     tone: str = "bad"
-    rules: tuple[Callable[[Health, Thresholds, Reference | None], str | None], ...] = ()
+    good: str = ""
+    bad: str = ""
+    act: str = ""
 
 
-# By name, in the order of the numbers that loggers get: new ones come last. What to change under a
-# verdict is in `advice`.
-VERDICTS = {
-    "healthy": Verdict("Healthy: no collapse found", tone="good"),
-    "shrinking": Verdict(
-        "Shrinking: the embedding is losing its scale",
-        "It is not a point yet. Hard positives with hard negatives pull all embeddings together.",
-        tone="warn",
-        rules=(_shrinking,),
-    ),
-    "network-collapse": Verdict(
-        "Network collapse: all embeddings have gone to one point",
-        "Hard positives with hard negatives pull all embeddings together.",
-        rules=(_network,),
-    ),
-    "class-collapse": Verdict(
-        "Class collapse: classes have become points",
-        "Samples of the same class can no longer be told apart. Easy positives pull a sample only "
-        "towards the nearest one of its class, so that a class can keep several modes.",
-        rules=(_classes, _merged_modes),
-    ),
-    "dimensional-collapse": Verdict(
-        "Dimensional collapse: few of the axes are used",
-        "A smaller embedding dimension would hold the same information.",
-        rules=(_dimensions,),
-    ),
-    "diverging": Verdict("Diverging: the embedding grows without bound", rules=(_diverging,)),
-    "cone": Verdict(
-        "Cone: all embeddings point nearly the same way",
-        "This concerns comparison by cosine: what tells rows apart is in the last digits. At "
-        "search time, subtract the mean of the embeddings from each, and from each query, before "
-        "cosines are taken. Compared by Euclidean distance, rows that are not normalised lose "
-        "nothing by it.",
-        rules=(cone_reason,),
-    ),
-    "uninformative": Verdict(
-        "Uninformative: neighbours share labels no more often than chance",
-        "The embedding may have its scale and its axes, but it says nothing about these labels. "
-        "What to check: that labels and rows are in the same order, that the network was trained "
-        "(and its weights loaded), that the labels are what it was trained for.",
-        rules=(_uninformative,),
-    ),
-    "spoiled-rows": Verdict(
-        "Spoiled rows: some rows distort the figures of all others",
-        "This is no collapse. Rows of zeros, or many copies of one row, come from samples that "
-        "could not be embedded (empty texts, pictures that did not load). They lie near others and "
-        "are found instead of the right ones. Leave them out: --drop zero,duplicates,hubs.",
-        tone="warn",
-        rules=(_spoiled,),
-    ),
+_RULES = {
+    "shrinking": (_shrinking,),
+    "network-collapse": (_network,),
+    "class-collapse": (_classes, _merged_modes),
+    "dimensional-collapse": (_dimensions,),
+    "diverging": (_diverging,),
+    "cone": (cone_reason,),
+    "uninformative": (_uninformative,),
+    "spoiled-rows": (_spoiled,),
 }
+# In words, by name, in the order of the numbers that loggers get.
+_WORDS = read_toml(Path(__file__).with_name("verdicts.toml"))
+VERDICTS = {name: Verdict(_RULES.get(name, ()), **words) for name, words in _WORDS.items()}
 # These come before the others, which come in the order above; `judge` has the exceptions.
 _FIRST = ("network-collapse", "diverging", "class-collapse")

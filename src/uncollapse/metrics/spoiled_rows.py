@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -68,13 +67,6 @@ class SpoiledRows:
                 raise InputError("drop", repr(kind), allowed)
             keep[getattr(self, kind)] = False
         return np.flatnonzero(keep)
-
-    def select(self, rows: Array) -> SpoiledRows:
-        """The same of these rows only, ascending, by their new numbers."""
-        kinds = ("invalid", "zero", "duplicates", "near_duplicates")
-        chosen: dict[str, Any] = {kind: _places(getattr(self, kind), rows)[1] for kind in kinds}
-        stay, hubs = _places(self.hubs, rows)
-        return replace(self, n=len(rows), **chosen, hubs=hubs, reach=self.reach[stay])
 
     def figures(self) -> dict[str, float]:
         """How many there are, by name; what was not looked for is left out."""
@@ -164,12 +156,6 @@ def _by_neighbours(z: Tensor, progress: ProgressOption) -> tuple[Array, Array, A
     hubs = hubs[np.argsort(-share[hubs], kind="stable")]
     closest = hits.distances[:, 0].numpy()
     return hubs, share[hubs], rows[closest <= _SAME * np.median(closest)], len(rows)
-
-
-def _places(rows: Array, among: Array) -> tuple[Array, Array]:
-    """Which rows are among these, ascending ones, and their places there."""
-    stay = np.isin(rows, among)
-    return stay, np.searchsorted(among, rows[stay])
 
 
 def _listed(rows: Array, names: Sequence[object] | Array | None) -> str:

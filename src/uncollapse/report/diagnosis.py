@@ -17,7 +17,7 @@ from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars
 from uncollapse.health.advice import RunSettings, advise
 from uncollapse.health.figures import measure, with_modes
-from uncollapse.health.verdict import Health, Reference, Thresholds, cosine_text
+from uncollapse.health.verdict import VERDICTS, Health, Reference, Thresholds, cosine_text
 from uncollapse.metrics import Interval, confidence, evaluate_rows
 from uncollapse.metrics.collapse import spectrum
 from uncollapse.metrics.evaluation import QUERIES, fine_classes, sample_queries, sample_words
@@ -250,13 +250,16 @@ def _judged(result: Diagnosis) -> Diagnosis:
     if health.n < spoiled.n:
         kept, lost = spoiled.kept(["invalid"]), spoiled.sentences(names)["invalid"]
         health = replace(health, reasons=(*health.reasons[:-1], f"{lost}; left out"))
-        spoiled, labels = spoiled.select(kept), (result.labels, result.fine_labels)
+        z, labels, images = (
+            result.embeddings[kept],
+            (result.labels, result.fine_labels),
+            result.images,
+        )
         coarse, fine = (None if some is None else some[kept] for some in labels)
-        names = np.arange(len(result.embeddings)).astype(str) if names is None else names
-        names, images = names[kept], result.images
+        names = np.arange(spoiled.n).astype(str)[kept] if names is None else names[kept]
         images = None if images is None else [images[row] for row in kept.tolist()]
-        rows = (result.embeddings[kept], coarse, fine, names, images, result.tsne, result.scored)
-        result = Diagnosis(result.title, health, *rows, spoiled=spoiled)
+        spoiled, known = find_spoiled(z, progress=None), (coarse, fine, names, images, result.tsne)
+        result = Diagnosis(result.title, health, z, *known, result.scored, spoiled=spoiled)
     if spoiled.hub_spoils and health.verdict in ("healthy", "uninformative"):
         reasons = (spoiled.sentences(names)["hubs"], *health.reasons)
         health = replace(health, verdict="spoiled-rows", reasons=reasons)
@@ -405,50 +408,6 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
     }
 
 
-# What a verdict means to someone who has to decide: what is good, what is not, what to do.
-_PLAIN = {
-    "healthy": ("The embedding is sound: it has not collapsed.", "", ""),
-    "shrinking": (
-        "It can still be used.",
-        "All rows are moving closer together: the training is going the wrong way.",
-        "Change the training before it goes on, as advised below.",
-    ),
-    "network-collapse": (
-        "",
-        "The embedding cannot be used: the model answers nearly the same to everything.",
-        "Do not deploy it. Go back to an earlier version, or train again as advised below.",
-    ),
-    "class-collapse": (
-        "Classes are told apart.",
-        "Inside a class everything has become nearly the same.",
-        "Keep it if only the class matters; otherwise train again as advised below.",
-    ),
-    "dimensional-collapse": (
-        "",
-        "The embedding uses few of its dimensions: it holds less than its size suggests.",
-        "Make it smaller without loss, or train again as advised below.",
-    ),
-    "diverging": (
-        "",
-        "The embedding cannot be used: its numbers have grown out of bounds.",
-        "Do not deploy it. Check the data for errors, and train again as advised below.",
-    ),
-    "cone": (
-        "",
-        "All rows point nearly the same way, so that similarity scores hardly differ.",
-        "Subtract the mean of all rows before they are compared; no training is needed.",
-    ),
-    "uninformative": (
-        "",
-        "The embedding says nothing about these labels.",
-        "Check first that labels and rows are in the same order, and that the model was trained.",
-    ),
-    "spoiled-rows": (
-        "",
-        "Damaged rows turn up in searches instead of the right ones.",
-        "Remove these rows, or compute them again, and repeat this diagnosis.",
-    ),
-}
 _UNUSABLE = ("network-collapse", "diverging", "uninformative")  # labels say nothing there
 _FINDS = 0.5  # of the way from guessing to always right: searches work
 
@@ -458,8 +417,8 @@ def _summary(result: Diagnosis, flags: Mapping[str, Sequence[int]]) -> dict[str,
 
     `flags` are points of the map by kind.
     """
-    plain = _PLAIN.get(result.verdict, ("", "", ""))
-    good, bad, advice = ([text] if text else [] for text in plain)
+    known = VERDICTS[result.verdict]
+    good, bad, advice = ([text] if text else [] for text in (known.good, known.bad, known.act))
     spoiled, suspects = result.spoiled, len(flags.get("suspect", ()))
     if result.scores:
         finds, sentence = _searches(result)
