@@ -79,9 +79,9 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """For each column, whether all its cells are numbers."""
-        lines, columns = self.lines, range(len(self.head))
-        return [bool(lines) and all(line[i].is_number for line in lines) for i in columns]
+        """For each column, whether all its cells are numbers or dashes."""
+        numbers = [[c.value is not None or c.text == "–" for c in line] for line in self.lines]
+        return [bool(numbers) and all(row[i] for row in numbers) for i in range(len(self.head))]
 
     @property
     def name(self) -> str:
