@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from report.examples import FALLING, RACE, copy_run, forecast_of, log_races, raced, write_sweep
+from uncollapse.metrics import suspect_labels
 from uncollapse.report import diagnose, run_report
 from uncollapse.report.forecast_page import make_forecast_page
+from uncollapse.report.suspects_page import make_suspects_page
 from uncollapse.report.sweep_page import sweep_report
 
 pytestmark = pytest.mark.slow
@@ -20,6 +22,7 @@ WORDS = {
     "runs": "of 2 runs healthy",
     "sweep": "5 of 11 runs collapsed",
     "forecast": "Race from the untrained network",
+    "suspects": "labels wrong",
 }
 # Each gives the parts of a page that are not as they should be.
 CHECKS = {
@@ -78,8 +81,32 @@ def pages(plain_run, hard_run, tmp_path_factory):
         "runs": lambda path: run_report([plain_run, hard_run], path),
         "sweep": lambda path: sweep_report(write_sweep(folder / "shapes"))[0].rename(path),
         "forecast": make_forecast_page(forecast_of(FALLING), race=raced()).save,
+        "suspects": suspects_page().save,
     }
     return {name: make(folder / f"{name}.html") for name, make in makers.items()}
+
+
+def suspects_page():
+    """Some fifty suspects with long texts."""
+    true = np.repeat(np.arange(6), 200)
+    z = np.random.default_rng(0).normal(size=(1200, 6)) + 9 * np.eye(6)[true]
+    wrong = np.arange(1200) % 19 == 0
+    labels = np.array([f"kind {i}" for i in (true + wrong) % 6])
+    result = suspect_labels(z, labels)
+    near = {row: result.neighbours[row, :6].tolist() for row in result.rows[:60].tolist()}
+    names = [f"ticket {i}: " + "the parcel came late and broken, " * 12 for i in range(1200)]
+    return make_suspects_page(result, labels, near, names=names)
+
+
+def test_the_page_of_suspects_is_no_endless_scroll_on_a_phone(browser, pages):
+    visit = browser.open(pages["suspects"], 400)
+    assert visit.value("document.documentElement.scrollHeight") < 8_000
+
+
+def test_the_table_of_classes_is_not_cut_at_1280(browser, pages):
+    visit = browser.open(pages["diagnosis"], 1280)
+    table = "document.querySelector('#classes .scroll')"
+    assert visit.value(f"{table}.scrollWidth <= {table}.clientWidth")
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """Diagnoses: the verdict of health, figures of metrics, and a page that says what was sampled."""
 
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from support.errors import refuses
-from uncollapse.health import measure
-from uncollapse.metrics import clustering, confidence, retrieval
+from uncollapse.health import VERDICTS, measure
+from uncollapse.metrics import Interval, clustering, confidence, retrieval
 from uncollapse.metrics.repair import cone_effects
 from uncollapse.report import diagnose
 from uncollapse.report.diagnosis import cone_lines
@@ -183,3 +185,79 @@ def test_an_uninformative_embedding_is_said_in_text_and_page():
     assert result.verdict == "uninformative"
     assert "shuffled labels give" in str(result)
     assert "Uninformative: neighbours share labels no more" in result.page().render()
+
+
+# What the page says first, to someone who knows nothing of embeddings; and rows to look at.
+
+JARGON = ["R@1", "recall", "diameter", "cosine", "NC1", "CDNV", "rank", "axes", "variance"]
+
+
+def summary(result):
+    return result.page().content["summary"]
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_each_verdict_is_said_in_plain_words_with_what_to_do(verdict):
+    result = diagnose(*blobs(0.1), modes=False)
+    result = replace(result, health=replace(result.health, verdict=verdict))
+    words = summary(result)
+    text = " ".join(words.values())
+    assert ("Not good" in words) == (verdict != "healthy")
+    assert (words["What to do"] == "Nothing.") == (verdict == "healthy")
+    assert [word for word in JARGON if re.search(rf"\b{word}\b", text)] == []
+    first = result.page().render().partition('<p class="plain">')[2].partition("</p>")[0]
+    assert "<b>What to do:</b>" in first
+
+
+def test_the_summary_has_the_share_its_interval_and_what_guessing_gives():
+    z, labels = blobs(0.1)
+    result = diagnose(z, labels, modes=False)
+    result = replace(
+        result, intervals={"label": {"R@1": Interval(1.0, 0.97, 1.0, 0.95, 0, 6, "t")}}
+    )
+    good = summary(result)["Good"].replace("\N{NO-BREAK SPACE}", " ")
+    assert "For 100 % of the rows (between 97 % and 100 %) the most similar one has the" in good
+    assert "guessing would give 17 %" in good
+    rng = np.random.default_rng(0)
+    poor = diagnose(rng.normal(size=(120, 8)), labels, modes=False)
+    assert "the most similar one has the same label" in summary(poor)["Not good"]
+    assert "Give labels" in summary(diagnose(z))["What to do"]
+    assert "NaN" not in str(summary(diagnose(np.full((9, 2), np.nan))))
+
+
+def test_rows_amid_another_label_and_spoiled_ones_are_counted_and_can_be_filtered():
+    z, labels = blobs(0.1, each=20)
+    labels[3], labels[50] = 5, 0
+    spoiled = SimpleNamespace(
+        hubs=np.array([7]), duplicates=np.array([], np.int64), zero=np.array([1, 2])
+    )
+    result = replace(diagnose(z, labels, modes=False), spoiled=spoiled)
+    content = result.page().content
+    data = content["map"]["data"]
+    flagged = {kind: [data["rows"][i] for i in rows] for kind, rows in data["flags"].items()}
+    assert flagged == {"suspect": [3, 50], "hub": [7], "zero": [1, 2]}
+    bad = content["summary"]["Not good"]
+    assert "2 of the rows on the map lie amid rows of another label" in bad
+    assert "2 of zeros, 1 similar to very many others" in bad
+    few = np.arange(len(labels)) // 2  # pairs: ten neighbours cannot outvote anyone
+    assert "suspect" not in diagnose(z, few, modes=False).page().content["map"]["data"]["flags"]
+
+
+@pytest.mark.slow
+def test_spoiled_rows_are_on_the_map_of_a_sample():
+    z, labels = blobs(0.5, each=1000)
+    rows = np.array([5998, 5999])
+    spoiled = SimpleNamespace(hubs=rows, duplicates=rows[:0], zero=rows[:0])
+    result = replace(diagnose(z, labels, max_rows=60, modes=False), spoiled=spoiled)
+    data = result.page().content["map"]["data"]
+    assert [data["rows"][i] for i in data["flags"]["hub"]] == rows.tolist()
+    assert len(data["views"][0]["places"]) <= 5000
+
+
+def test_technical_figures_are_folded_away():
+    text = diagnose(*blobs(0.5), modes=False).page().render()
+    folded = text.partition('id="figures"')[2].partition("</details>")[0]
+    for name in ("NC1", "CDNV", "thickness", "rounding error of a distance"):
+        assert f"<dt>{name}" in folded
+        assert text.count(f"<dt>{name}") == 1
+    assert "<details>" in folded

@@ -46,7 +46,24 @@ def test_without_pictures_the_neighbours_are_named_and_marked_by_their_label():
     near = {row: [*near_of(result)[row], own]}
     page = make_suspects_page(result, labels, near, names=names, title=HOSTILE)
     first = page.content["cards"][0]
+    assert first["text"].startswith(f"{HOSTILE} {row} x")  # its name, not its number
+    assert page.content["table"].head[0] == "name"
     assert all(len(entry["text"]) <= 240 for entry in first["near"])
     assert [entry["right"] for entry in first["near"]] == [True] * 4 + [False]
     assert HOSTILE not in page.render()
     assert "&lt;script&gt;alert(1)" in page.render()
+
+
+def test_many_cards_are_folded_away():
+    birds = np.repeat(np.arange(4), 100)
+    z = np.random.default_rng(0).normal(size=(400, 4)) + 9 * np.eye(4)[birds]
+    wrong = np.arange(5, 395, 13)[:30]
+    labels = np.array(["owl", "wren", "rook", "tit"])[
+        np.where(np.isin(np.arange(400), wrong), (birds + 1) % 4, birds)
+    ]
+    result = suspect_labels(z, labels)
+    assert sorted(result.rows.tolist()) == wrong.tolist()
+    text = make_suspects_page(result, labels, near_of(result)).render()
+    shown, _, folded = text.partition("<details><summary>18 more</summary>")
+    assert shown.count('<div class="asked">') == 12
+    assert folded.count('<div class="asked">') == 18

@@ -191,7 +191,7 @@ class Neighbourhood:
 
 
 def spread_rows(labels: Array | None, n: int, most: int) -> Array:
-    """At most so many of n rows, classes as even as they allow; without labels drawn from all."""
+    """At most so many of n rows, sampled evenly over classes; without labels drawn from all."""
     ids = np.zeros(n, np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]
     return balanced_rows(ids, most, np.random.default_rng(0))
 
