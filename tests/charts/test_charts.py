@@ -25,7 +25,7 @@ from uncollapse.charts import (
     svg,
 )  # fmt: skip
 from uncollapse.charts.marks import Group, Line, Points, Polyline, Rect, Text
-from uncollapse.charts.plots import _labels_apart
+from uncollapse.charts.plots import _labels_apart, by_size
 from uncollapse.charts.text import text_width, tick_text, wrapped
 from uncollapse.health.verdict import Histogram
 
@@ -45,8 +45,39 @@ def test_a_spike_stays_visible_and_values_that_are_not_finite_are_left_out():
     heights = [y for _, y in line.points]
     assert len(heights) < 400
     assert min(heights) < 0.5 * max(heights)
-    chart = curves("loss", [Series("a", [0, 1, 2, 3], [1.0, math.nan, math.inf, 0.5])])
-    assert chart.description == "a: from 1 to 0.5, lowest 0.5, highest 1"
+    gaps = [1.0, math.nan, math.inf, 0.25, 0.5]
+    chart = curves("loss", [Series("a", range(5), gaps)])
+    assert chart.description == "a: from 1 to 0.5, lowest 0.25, highest 1"
+
+
+def test_fewer_than_three_values_are_a_sentence_and_no_drawing():
+    two = curves("R@1", [Series("test", [0, 20], [0.5, 0.625])], percent=True)
+    assert two.description == "test: 50\N{NO-BREAK SPACE}% at 0 and 62.5\N{NO-BREAK SPACE}% at 20."
+    assert " ".join(words(two)) == two.description
+    assert not of(two, Points)
+    assert of(curves("R@1", [Series("test", [0, 20, 40], [0.5, 0.6, 0.7])]), Points)
+    spectrum = bars("Spectrum", [0.75, 0.25], x_label="axis")
+    assert words(spectrum) == ["axis 1: 0.75, 2: 0.25."]
+    long = curves(
+        "t", [Series("a name that takes most of a line of the chart", [0, 1], [1.0, 2.0])]
+    )
+    assert len(words(long)) == 2  # it is wrapped
+    assert all(text_width(line) <= long.width for line in words(long))
+
+
+@pytest.mark.parametrize("low", [9.998, 0.99998, 99_998.0, 1e-5 + 1e-9, -3.0002])
+def test_ticks_of_a_narrow_range_can_be_told_apart(low):
+    chart = curves(
+        "t", [Series("a", [low + i * abs(low) * 1e-5 for i in range(5)], [0, 1, 2, 1, 0])]
+    )
+    bottom = max(mark.y for mark in of(chart, Text))
+    ticks = [mark.text for mark in of(chart, Text) if bottom - 20 < mark.y < bottom - 10]
+    assert len(ticks) >= 2
+    assert len(set(ticks)) == len(ticks)
+    upright = histogram(
+        "t", {"a": Histogram((low, low + abs(low) * 1e-5), (3,))}, x_label="distance"
+    )
+    assert "10" not in words(upright)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +117,7 @@ def test_any_values_make_a_chart_inside_its_frame(values: list[float], log):
 
 
 def test_lines_differ_by_more_than_colour_and_a_missing_one_keeps_its_place():
-    several = [Series(f"run {i}", [0, 1], [i, i + 1.0]) for i in range(8)]
+    several = [Series(f"run {i}", [0, 1, 2], [i, i + 1.0, i]) for i in range(8)]
     lines = of(curves("x", several), Polyline)
     assert len({tuple(line.dash) for line in lines}) == 8
     alone = curves("x", [Series("absent", [], []), several[1]])
@@ -100,7 +131,7 @@ def test_lines_differ_by_more_than_colour_and_a_missing_one_keeps_its_place():
 def test_events_are_flagged_and_described_and_near_ones_share_a_flag():
     events = [Event(50, "1", "shrinking"), Event(51, "2", "rolled back"), Event(90, "3", "healthy")]
     chart = curves("loss", [Series("a", [0, 100], [1.0, 2.0])], events=events)
-    assert [mark.text for mark in of(chart, Text) if mark.bold] == ["1–2", "3"]
+    assert [mark.text for mark in of(chart, Text) if mark.bold] == ["1,2", "3"]
     assert sum(mark.dash == (2, 3) for mark in of(chart, Line)) == 3
     assert "2 at 51: rolled back" in chart.description
     assert "2 at 51: rolled back" in of(chart, Rect)[0].tip
@@ -154,11 +185,21 @@ def test_classes_on_a_map_differ_by_marker_and_those_beyond_are_grey_and_counted
     chart = scatter("map", points[:12], np.arange(12))
     assert len({(cloud.kind, cloud.color) for cloud in of(chart, Points)}) == 12
     chart = scatter("map", points, np.repeat(np.arange(30), 2))
-    assert "60 points of 30 classes; the 12 with most points are named" in chart.note
+    assert "60 points of 30 classes; the 12 largest are named" in chart.note
     assert len(of(chart, Points)) == 13
     chart = scatter("map", np.eye(2), np.array(["Scarlet Tanager", "Wren"]))
     assert "A" in words(chart)  # for a long name
     assert chart.legend[0].name == "A: Scarlet Tanager"
+
+
+def test_a_legend_has_the_largest_class_first_and_K2_before_K10():
+    labels = np.array([f"K{i}" for i in (1, 10, 11, 2, 3, 10, 2, 3, 1, 3)])
+    chart = scatter("map", np.arange(20.0).reshape(10, 2), labels)
+    assert [entry.name for entry in chart.legend] == ["K3", "K1", "K2", "K10", "K11"]
+    chosen = scatter("map", np.arange(20.0).reshape(10, 2), labels, classes=["K11", "K2"])
+    assert [entry.name for entry in chosen.legend] == ["K11", "K2"]
+    assert [len(cloud.places) for cloud in of(chosen, Points)] == [7, 1, 2]  # the others first
+    assert by_size(np.array(["9" * 5000, "1"])) == ["1", "9" * 5000]
 
 
 def test_a_histogram_shows_shares_of_each_kind():
@@ -175,9 +216,9 @@ def test_bars_mark_where_99_per_cent_is_reached_and_stand_on_zero():
     first, second, _ = of(chart, Rect)
     assert first.height / second.height == pytest.approx(0.9 / 0.095, rel=0.02)
     assert first.tip == "1: 0.9"
-    up, down = of(bars("s", [1.0, -1.0], x_label="axis"), Rect)
+    up, down, _ = of(bars("s", [1.0, -1.0, 0.5], x_label="axis"), Rect)
     assert up.y + up.height == pytest.approx(down.y)
-    zeros = bars("spectrum", [0.0, 0.0], x_label="axis", percent=True)
+    zeros = bars("spectrum", [0.0] * 3, x_label="axis", percent=True)
     assert "100\N{NO-BREAK SPACE}%" in words(zeros)
 
 
@@ -263,4 +304,9 @@ def test_a_scale_ignores_what_it_cannot_show_and_is_logarithmic_for_a_wide_range
 def test_numbers_are_short_and_unknown_ones_a_dash():
     assert [number(v) for v in (math.nan, math.inf, -math.inf, 0.5)] == ["–", "∞", "−∞", "0.5"]
     assert percent(math.nan) == "–"
+    assert [number(-0.0), percent(-0.0), percent(20.09, 2)] == [
+        "0",
+        "0\N{NO-BREAK SPACE}%",
+        "20 times",
+    ]
     assert max(len(tick_text(v)) for v in (1e-9, 12500.0, 123456789.0, -0.00025)) <= 12

@@ -69,7 +69,7 @@ def charts():
             *(axes.error_bar(x, -10, 10, "s1") for x in (3, 30, 300)),
             m.Points(axes.places([3, 30, 300], [0, 0, 0]), "diamond", "s1", tips=["a", "b", "c"]),
             axes.across(-50),
-            *_names_on_map(["left", "right"], [(150, 100), (152, 101)], (340, 220)),
+            *_names_on_map(["left", "right"], [(150, 100), (152, 101)]),
         ),
         legend=(c.Entry("dashed", (m.Line((1, 7), (29, 7), "s0", 2, (7, 4)),)),),
     )

@@ -66,7 +66,7 @@ def test_dropped_rows_are_left_out_wherever_a_file_is_read(files, cli):
     assert "--drop zero" in said.err
     zero = set(np.load(name)["names"][~np.load(name)["embeddings"].any(axis=1)])
     assert not zero & set(cli("search", name, "sku0000", "-k", "5", *drop).out.split())
-    assert "1,990 queries" in cli("evaluate", name, *drop).text
+    assert "1,990 rows x 96" in cli("evaluate", name, *drop).text
     assert cli("diagnose", name, *drop).out.startswith("healthy")
     assert "drop: expected one or several of" in cli("diagnose", name, "--drop", "no", code=2).err
 

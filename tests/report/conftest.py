@@ -41,6 +41,19 @@ class Visit:
         self.browser.call("Input.dispatchKeyEvent", type="keyDown", text=" ", **key)
         self.browser.call("Input.dispatchKeyEvent", type="keyUp", **key)
 
+    def mouse(self, x, y, *, click=False):
+        """The mouse at a place of the window, moved there or clicked."""
+        for kind in ("mouseMoved", *("mousePressed", "mouseReleased") * click):
+            button = {"button": "left", "clickCount": 1} if kind != "mouseMoved" else {}
+            self.browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
+
+    def key(self, name):
+        """A key that writes nothing, such as `Escape`, down and up."""
+        codes = {"Escape": 27, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}
+        for kind in ("rawKeyDown", "keyUp"):
+            code = {"key": name, "windowsVirtualKeyCode": codes[name]}
+            self.browser.call("Input.dispatchKeyEvent", type=kind, **code)
+
 
 class Browser:
     """The part of the DevTools protocol that the tests need: JSON messages ended by a zero byte."""

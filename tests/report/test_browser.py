@@ -1,5 +1,8 @@
 """Every kind of page in a real browser: phone and desktop, light and dark, by keyboard."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -137,3 +140,125 @@ def test_a_printed_page_is_light_and_fits(browser, pages):
     assert visit.value("document.documentElement.scrollWidth") <= 720
     assert len(browser.call("Page.printToPDF")["data"]) > 10_000
     browser.call("Emulation.setEmulatedMedia", media="screen")
+
+
+# The map of a diagnosis: pointed at, kept, filtered, by keyboard, and without its script.
+
+ROW = 7  # among rows of another label
+
+
+@pytest.fixture(scope="session")
+def mapped(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(3), 30)
+    z = 12 * np.array([[0, 0], [1, 0], [0, 1]])[truth] + rng.normal(size=(90, 2))
+    labels = np.array([f"K{i}" for i in truth])
+    labels[ROW] = "K2"
+    names = [f"ticket {i}" for i in range(90)]
+    spoiled = SimpleNamespace(
+        hubs=np.array([40]), duplicates=np.array([3, 4]), zero=np.array([], int)
+    )
+    result = replace(diagnose(z, labels, names=names, modes=False), spoiled=spoiled)
+    near = np.linalg.norm(z[:, None] - z, axis=2).argsort(axis=1)[:, 1:6]
+    return result.save(tmp_path_factory.mktemp("map") / "map.html"), labels, near
+
+
+@pytest.fixture
+def visit(browser, mapped):
+    opened = browser.open(mapped[0])
+    opened.value("document.querySelector('#map').scrollIntoView()")
+    return opened
+
+
+def place(visit, row):
+    """Where the point of a row is in the window: all rows are on the map."""
+    return visit.value(f"""(() => {{
+      const box = document.querySelector('.pointed figure > svg').getBoundingClientRect();
+      const data = JSON.parse(document.querySelector('.pointed script').textContent);
+      const [x, y] = data.views[0].places[{row}], unit = box.width / 340;
+      return [box.left + x * unit, box.top + y * unit];
+    }})()""")
+
+
+def card(visit):
+    return visit.value("document.querySelector('.told .asked').innerText")
+
+
+def test_a_point_shows_its_name_its_label_and_whether_its_neighbours_agree(visit, mapped):
+    _, labels, near = mapped
+    assert "Point at the map" in card(visit)
+    for row in (ROW, 50):
+        visit.mouse(*place(visit, row))
+        lines = card(visit).split("\n")
+        assert f"ticket {row}" in lines[0]
+        agree = int((labels[near[row]] == labels[row]).sum())
+        assert f"{agree} of 5 nearest neighbours share its label" in card(visit)
+        items = visit.value("[...document.querySelectorAll('.told li')].map(e => e.innerText)")
+        for item, other in zip(items, near[row], strict=True):
+            words = item.split()
+            assert words == [
+                "✓✗"[labels[other] != labels[row]],
+                "ticket",
+                str(other),
+                labels[other],
+            ]
+    assert visit.complaints == []
+
+
+def test_a_click_keeps_a_point_until_escape_or_a_click_elsewhere(visit):
+    x, y = place(visit, ROW)
+    for release in (lambda: visit.key("Escape"), lambda: visit.mouse(5, 5, click=True)):
+        visit.mouse(x, y, click=True)
+        visit.mouse(*place(visit, 50))
+        assert f"ticket {ROW}" in card(visit)
+        release()
+        assert "Point at the map" in card(visit)
+
+
+def test_filters_leave_the_points_of_a_class_or_of_a_word(visit, mapped):
+    labels = mapped[1]
+    words = visit.value(
+        "[...document.querySelectorAll('.tools label')].map(e => e.innerText.trim())"
+    )
+    assert words == ["suspect (1)", "hub (1)", "duplicate (2)"]
+    visit.value("document.querySelectorAll('.tools input')[0].click()")
+    assert visit.value("document.querySelector('.tools output').textContent") == "1 of 90 points"
+    assert visit.value("document.querySelectorAll('.over path').length") == 1
+    visit.mouse(*place(visit, ROW))
+    assert f"ticket {ROW}" in card(visit)
+    assert "suspect" in card(visit)
+    visit.mouse(*place(visit, 50))  # not one of them
+    assert "Point at the map" in card(visit)
+    visit.value("document.querySelectorAll('.tools input')[0].click()")
+    options = visit.value("[...document.querySelectorAll('.tools option')].map(e => e.textContent)")
+    assert options == ["All classes", "K2 (31)", "K1 (30)", "K0 (29)"]
+    visit.value("""(() => { const choice = document.querySelector('.tools select');
+      choice.value = choice.options[3].value;
+      choice.dispatchEvent(new Event('change', {bubbles: true})); })()""")
+    left = visit.value(
+        "document.querySelector('.over path').getAttribute('d').split('M').length - 1"
+    )
+    assert left == (labels == "K0").sum()
+
+
+def test_a_map_can_be_walked_by_keyboard(visit):
+    visit.value("document.querySelector('.pointed figure > svg').focus()")
+    visit.key("ArrowRight")
+    first = card(visit).split("\n")[0]
+    visit.key("ArrowRight")
+    second = card(visit).split("\n")[0]
+    assert all(line.startswith("ticket") for line in (first, second))
+    assert first != second
+    visit.key("Enter")
+    visit.mouse(*place(visit, ROW))
+    assert second in card(visit)
+
+
+def test_without_its_script_a_map_is_the_drawing_alone(browser, mapped):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        visit = browser.open(mapped[0])
+        assert visit.value("document.querySelectorAll('.pointed figure > svg path').length") > 3
+        assert visit.value("document.querySelector('.told').offsetParent === null")
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)

@@ -95,10 +95,10 @@ def test_without_labels_nothing_is_said_of_classes_and_fine_labels_alone_are_sco
 
 @pytest.mark.slow
 def test_what_was_sampled_is_stated():
-    z, labels = blobs(0.5, each=400)
+    z, labels = blobs(0.5, each=900)
     text = diagnose(z, labels, max_rows=60, modes=False).page().render()
-    assert "A sample of 60 of 2,400 rows searches all rows" in text
-    assert ", 2,000 of 2,400 rows" in text  # the map
+    assert "A sample of 60 of 5,400 rows searches all rows" in text
+    assert "a sample of 5,000 of 5,400 rows, evenly over classes" in text  # the map
 
 
 def test_the_rows_used_stand_beside_the_figure_in_the_text_and_on_the_page():

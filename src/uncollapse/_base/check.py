@@ -155,8 +155,8 @@ def number(value: float | int | None, digits: int = 3) -> str:
 
     >>> number(0.12345), number(12345.6), number(1e-7), number(12), number(None), number(1e30)
     ('0.123', '12,346', '1e-7', '12', '–', '1e30')
-    >>> number(99.4, 2), number(123.4, 2)
-    ('99', '123')
+    >>> number(99.4, 2), number(123.4, 2), number(-0.0)
+    ('99', '123', '0')
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
@@ -166,20 +166,24 @@ def number(value: float | int | None, digits: int = 3) -> str:
         return "∞" if value > 0 else "−∞"
     if 10**digits - 0.5 <= abs(value) < 1e7:  # where so many digits would be written as 1e3
         return f"{value:,.0f}"
-    mantissa, exponential, exponent = f"{value:.{digits}g}".partition("e")
+    mantissa, exponential, exponent = f"{value + 0.0:.{digits}g}".partition("e")
     return f"{mantissa}e{int(exponent)}" if exponential else mantissa
 
 
 def percent(share: float | None, digits: int = 3) -> str:
-    """A share of one in per cent; whole per cents keep all their digits.
+    """A share of one in per cent; whole per cents keep all their digits. Ten and more are times.
 
     >>> [percent(share).replace("\N{NO-BREAK SPACE}", "_") for share in (0.98765, 1.2e-4)]
     ['98.8_%', '0.012_%']
     >>> [percent(share, 2).replace("\N{NO-BREAK SPACE}", "_") for share in (0.98765, 0.996, 1.234)]
     ['99_%', '100_%', '123_%']
+    >>> percent(20.09, 2)
+    '20 times'
     """
     if share is None or math.isnan(share):
         return "–"
+    if share >= 10:
+        return f"{number(float(share), digits)} times"
     return f"{number(100 * float(share), digits)}\N{NO-BREAK SPACE}%"
 
 

@@ -113,8 +113,7 @@ class Table:
 
     def _parts(self, least: Sequence[int], width: int) -> Iterator[list[int]]:
         """The columns of each table: as many as fit, then the next ones after those of the keys."""
-        keys = list(range(self.keys))
-        part = keys
+        part = keys = list(range(self.keys))
         for i in range(self.keys, len(self.head)):
             if len(part) > len(keys) and _room([*part, i], least) > width:
                 yield part

@@ -35,6 +35,7 @@ from uncollapse.charts.text import fitting_size, text_width
 __all__ = ["Event", "Series", "Tile", "bars", "curves", "heatmap", "histogram", "scatter", "tiles"]
 
 _FEW = 3  # values that are worth a drawing; fewer are a sentence
+_NOTHING = "There are no finite values to draw"
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,11 @@ def curves(
     """
     kept = [_kept(curve) for curve in series]
     values = [v for curve in kept for v in (*curve.y, *finite(curve.low), *finite(curve.high))]
-    steps = (
-        [v for curve in kept for v in curve.x] + finite(e.x for e in events) + [*(x_ticks or ())]
-    )
+    steps = [v for curve in kept for v in curve.x] + [*(x_ticks or ())]
+    steps += finite(event.x for event in events)
     words = [_words(curve, table.percent if percent else number) for curve in kept]
-    if not values:
-        return empty(title, "There are no finite values to draw.", note=note)
-    if len(values) < _FEW and not events:
-        return empty(title, f"{'. '.join(words)}.", note=note)
+    if not values or (len(values) < _FEW and not events):
+        return empty(title, f"{'. '.join(words) if values else _NOTHING}.", note=note)
     across, up = area(width, height, y_label=bool(y_label))
     x = Scale(min(steps), max(max(steps), min(steps) + 1e-9), *across)
     if percent and zero:
@@ -115,10 +113,10 @@ def curves(
             places = tuple(line.points[j] for j in shown)
             marks += [line, Points(places, marker_kind(i), color)]
     words += [f"{e.flag} at {number(e.x)}: {e.text}" for e in events]
-    names = [Entry(curve.name, line_look(i)) for i, curve in enumerate(kept) if curve.y]
+    several = enumerate(kept) if len(kept) > 1 else ()
+    names = [Entry(curve.name, line_look(i)) for i, curve in several if curve.y]
     notes = [part for part in (note, "logarithmic scale" * y.log) if part]
-    legend = tuple(names) if len(kept) > 1 else ()
-    return Chart(title, ". ".join(words), tuple(marks), width, height, ", ".join(notes), legend)
+    return Chart(title, ". ".join(words), tuple(marks), width, height, ", ".join(notes), names)
 
 
 def _kept(curve: Series) -> Series:
@@ -139,7 +137,6 @@ def _words(curve: Series, say: Callable[[float], str]) -> str:
 
 def _events(axes: Axes, events: Sequence[Event]) -> list[Mark]:
     """A line at each event; those too near each other share a flag."""
-    top = axes.y.end
     groups: list[list[Event]] = []
     for event in sorted(events, key=lambda e: e.x):
         if groups and axes.x(event.x) - axes.x(groups[-1][0].x) < 22:
@@ -148,26 +145,12 @@ def _events(axes: Axes, events: Sequence[Event]) -> list[Mark]:
             groups.append([event])
     marks: list[Mark] = [axes.upright(e.x) for e in events]
     for group in groups:
-        flag = _shared_flag([event.flag for event in group])
+        flag = ",".join([event.flag for event in group[:2]] + ["…"] * (len(group) > 2))
         at, wide = axes.x(group[0].x), 7.0 + 7.0 * len(flag)
         tip = "; ".join(f"{e.flag} at {number(e.x)}: {e.text}" for e in group)
-        marks.append(Rect(at - wide / 2, top - 15, wide, 15, "ink", round=4, tip=tip))
-        marks.append(Text(at, top - 4, flag, 11, "card", "middle", bold=True, tip=tip))
+        marks.append(Rect(at - wide / 2, axes.y.end - 15, wide, 15, "ink", round=4, tip=tip))
+        marks.append(Text(at, axes.y.end - 4, flag, 11, "card", "middle", bold=True, tip=tip))
     return marks
-
-
-def _shared_flag(flags: Sequence[str]) -> str:
-    """What a flag says for several events; a run of numbers is a range.
-
-    >>> _shared_flag(["1", "2", "3"]), _shared_flag(["5", "1", "2"]), _shared_flag(["a", "b"])
-    ('1–3', '1,2,5', 'a,b')
-    """
-    if not all(flag.isdigit() for flag in flags):
-        return ",".join(flags)
-    numbers = sorted({int(flag) for flag in flags})
-    if 0 < numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"{numbers[0]}–{numbers[-1]}"
-    return ",".join(map(str, numbers))
 
 
 def bars(
@@ -186,10 +169,8 @@ def bars(
     """
     known, say = finite(values), table.percent if percent else number
     words = ", ".join(f"{i}: {say(value)}" for i, value in enumerate(values[:10], 1))
-    if not known:
-        return empty(title, "There are no finite values to draw.", note=note)
     if len(known) < _FEW:
-        return empty(title, f"{x_label} {words}.", note=note)
+        return empty(title, f"{x_label} {words}." if known else f"{_NOTHING}.", note=note)
     across, up = area()
     count = len(values)
     # Zeros alone have an ordinary axis.
@@ -197,12 +178,12 @@ def bars(
     axes = Axes(Scale(0.5, count + 0.5, *across), Scale(low, high, *up))
     numbered = {float(i): str(i) for i in range(1, count + 1, max(1, round(count / 8)))}
     marks: list[Mark] = list(axes.frame(x_label, x_ticks=numbered, share=percent))
-    room = (across[1] - across[0]) / count
+    wide = 0.8 * (across[1] - across[0]) / count
     for i, value in enumerate(values, 1):
         if math.isfinite(value):
             top, bottom = sorted((axes.y(value), axes.y(0.0)))
-            left, tip = axes.x(i) - 0.4 * room, f"{i}: {say(value)}"
-            marks.append(Rect(left, top, 0.8 * room, bottom - top, "s0", tip=tip))
+            box = axes.x(i) - wide / 2, top, wide, bottom - top
+            marks.append(Rect(*box, "s0", tip=f"{i}: {say(value)}"))
     if split is not None and split[0] < count:
         marks.append(axes.upright(split[0] + 0.5))
         at, right = axes.x(split[0] + 0.5), split[0] > count / 2
@@ -373,12 +354,12 @@ def _labels_apart(
     return [(round(float(x), 1), round(float(y), 1)) for x, y in at]
 
 
-def _names_on_map(names: Sequence[str], places: Sequence[Place], side: Place) -> list[Mark]:
-    """A name at each place of a map of this size; a line leads from names moved far away."""
+def _names_on_map(names: Sequence[str], places: Sequence[Place]) -> list[Mark]:
+    """A name at each place of a map; a line leads from names moved far away."""
     sizes = [(text_width(name, bold=True) + 4, 15.0) for name in names]
-    centres = _labels_apart(places, sizes, (2.0, 2.0, side[0] - 2.0, side[1] - 2.0))
+    centres = _labels_apart(places, sizes, (2.0, 2.0, _SIZE - 2.0, _SIZE - 2.0))
     marks: list[Mark] = [
-        Line((float(x), float(y)), (to_x, to_y), "soft", 0.8)
+        Line((x, y), (to_x, to_y), "soft", 0.8)
         for (x, y), (to_x, to_y) in zip(places, centres, strict=True)
         if abs(x - to_x) + abs(y - to_y) > 18
     ]
@@ -399,8 +380,8 @@ def by_size(labels: Array) -> list[Any]:
     """
     names, counts = np.unique(labels, return_counts=True)
     sizes = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    named = sorted(sizes, key=lambda name: re.sub("[0-9]+", lambda m: m[0].zfill(20), str(name)))
-    return sorted(named, key=lambda name: -sizes[name])
+    natural = {name: re.sub("[0-9]+", lambda m: m[0].zfill(20), str(name)) for name in sizes}
+    return sorted(sizes, key=lambda name: (-sizes[name], natural[name]))
 
 
 def map_places(points: Array) -> tuple[Array, float]:
@@ -451,8 +432,7 @@ def scatter(
     # What stands on the map: the names, or letters where those are too long for it.
     short = all(len(label) <= 6 for label, _ in groups)
     signs = [label if short else chr(ord("A") + k) for k, (label, _) in enumerate(groups)]
-    middles = [(float(x), float(y)) for x, y in (np.median(g, axis=0) for _, g in groups)]
-    marks += _names_on_map(signs, middles, (_SIZE, _SIZE))
+    marks += _names_on_map(signs, [np.median(places, axis=0).tolist() for _, places in groups])
     words = f"{len(xy):,} points" + f" of {total:,} class{'es' * (total > 1)}" * bool(total)
     if total > len(groups):
         words += f"; the {len(groups)} largest are named, the others grey"

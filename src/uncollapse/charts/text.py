@@ -106,12 +106,9 @@ def tick_texts(
     >>> list(tick_texts([9.998, 9.999, 10.0]).values())
     ['9.998', '9.999', '10']
     """
-    texts = {value: say(value, 3) for value in values}
-    for digits in range(4, 16):
-        if len(set(texts.values())) == len(texts):
-            break
-        texts = {value: say(value, digits) for value in texts}
-    return texts
+    every = set(values)
+    digits = next((d for d in range(3, 16) if len({say(v, d) for v in every}) == len(every)), 3)
+    return {value: say(value, digits) for value in sorted(every)}
 
 
 def safe_text(text: object) -> str:

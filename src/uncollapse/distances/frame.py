@@ -141,11 +141,15 @@ class Frame:
         dtype = self.norms.dtype
         return Frame.of_sets([self.given], normalize=True, dtype=dtype, orders=orders, known=1.0)[0]
 
-    @cached_property
+    @property
     def fine(self) -> Frame:
         """The same frame with `z` in float64."""
         if self.norms.dtype == self.centre.dtype:
-            return self
+            return self  # not kept by itself: such a cycle would hold its memory
+        return self._fine
+
+    @cached_property
+    def _fine(self) -> Frame:
         return replace(self, z=self.wide, norms=squared_norms(self.wide), _wide=self.wide)
 
     def seen_as(self, unit: float | Tensor) -> Frame:

@@ -17,7 +17,8 @@ from uncollapse.distances import Frame, binary_scale, screen_dtype, short_square
 _FEW = 1 << 16  # differences held at once, 0.5 MB: a class of a handful is measured by them
 _SMALL = 512  # below this many points one float64 product is the fastest way
 _ROWS, _COLUMNS = 512, 2048  # a tile of distances: 4 MB
-_SWEEP = 1 << 16  # points measured at a time from the few that a sweep starts at
+_SWEEP = 1 << 21  # values of points measured at a time from the few that a sweep starts at
+_COPIED = 1 << 24  # values of which a narrow copy is kept: 64 MB
 _SKETCH = 31  # leading principal axes of the cheap upper bound
 
 
@@ -30,7 +31,20 @@ def diameter(x: ArrayLike) -> float:
     >>> diameter(torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 1.0]]))
     5.0
     """
-    return _diameter(points(x).detach().cpu())
+    return diameter_bracket(points(x))[0]
+
+
+def diameter_bracket(x: Tensor, work: float = math.inf) -> tuple[float, float]:
+    """The diameter, and the most it can be: the same, unless `work` did not suffice.
+
+    At most `work` multiplications compare pairs, of the points farthest from the centre: of more
+    pairs the largest distance seen is given, in practice within a few per cent. Points of any float
+    dtype are converted a few at a time.
+
+    >>> diameter_bracket(torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 1.0]]))
+    (5.0, 5.0)
+    """
+    return _diameter(x.detach().cpu(), work)
 
 
 def class_diameters(x: ArrayLike, labels: ArrayLike) -> dict[object, float]:
@@ -42,29 +56,33 @@ def class_diameters(x: ArrayLike, labels: ArrayLike) -> dict[object, float]:
     tensor = points(x).detach().cpu()
     layout = ClassLayout.of(labels, len(tensor))
     return {
-        label: _diameter(tensor[torch.from_numpy(layout.members(c))])
+        label: _diameter(tensor[torch.from_numpy(layout.members(c))])[0]
         for c, label in enumerate(layout.classes.tolist())
     }
 
 
-def _diameter(x: Tensor) -> float:
+def _diameter(x: Tensor, work: float = math.inf) -> tuple[float, float]:
     if len(x) ** 2 * x.shape[1] <= _FEW:
         wide = x.double()
         gaps = wide[:, None] - wide
         scale = binary_scale(float(gaps.abs().max()))
-        return float(squared_norms(gaps.div_(scale)).max().sqrt()) * scale
+        return (float(squared_norms(gaps.div_(scale)).max().sqrt()) * scale,) * 2
     if len(x) <= _SMALL:
         frame = Frame.of(x, dtype=torch.float64)
-        return _farthest(frame, frame) * float(frame.unit)
-    frame = Frame.of(x, dtype=screen_dtype())
+        return (_farthest(frame, frame) * float(frame.unit),) * 2
+    frame = Frame.of(x, dtype=screen_dtype(), resident=x.numel() <= _COPIED)
     if frame.collapsed:
-        return 0.0
+        return 0.0, 0.0
     best = _farthest_point_sweeps(frame)
     # |x - y| <= |x| + |y|: only points that could pair up with the outermost one can win.
     radius = frame.norms.sqrt()
     kept = ((radius + radius.max()) * (1.0 + frame.gamma) > best).nonzero().flatten()
     kept = kept[torch.argsort(radius[kept], descending=True, stable=True)]
-    return _scan(frame.at(kept), best) * float(frame.unit)
+    most = int(min(math.sqrt(2 * work / frame.dim), len(kept)))  # points with so many pairs
+    bound = 0.0 if most == len(kept) else float(radius[kept[0]] + radius[kept[most]])
+    best = _scan(frame.at(kept[:most]).kept(), best)
+    unit = float(frame.unit)
+    return best * unit, max(best, bound * (1.0 + frame.gamma)) * unit
 
 
 def _farthest(a: Frame, b: Frame) -> float:
@@ -77,16 +95,16 @@ def _farthest(a: Frame, b: Frame) -> float:
 def _farthest_point_sweeps(frame: Frame, sweeps: int = 6) -> float:
     """A lower bound that is usually the answer: walk to the farthest point, from many starts."""
     best, seen = 0.0, torch.zeros(len(frame), dtype=torch.bool)
-    starts = torch.topk(frame.norms, min(16, len(frame))).indices
+    starts, step = torch.topk(frame.norms, min(16, len(frame))).indices, max(1, _SWEEP // frame.dim)
     for _ in range(sweeps):
         seen[starts] = True
         peaks = [
-            short_squares(frame, starts, frame, slice(left, left + _SWEEP)).max(dim=1)
-            for left in range(0, len(frame), _SWEEP)
+            short_squares(frame, starts, frame, slice(left, left + step)).max(dim=1)
+            for left in range(0, len(frame), step)
         ]
         block = torch.stack([peak.values for peak in peaks]).argmax(dim=0)
         column = torch.stack([peak.indices for peak in peaks]).gather(0, block[None])[0]
-        farthest = column + _SWEEP * block
+        farthest = column + step * block
         best = max(best, float(frame.squares(starts, farthest).max().sqrt()))
         starts = torch.from_numpy(np.unique(farthest.numpy()))
         starts = starts[~seen[starts]]
@@ -141,7 +159,7 @@ class _Sketch:
 
     def __init__(self, frame: Frame) -> None:
         rows = frame.block(slice(None))
-        sample = rows[:: max(1, len(rows) // 20_000)].double()
+        sample = rows[:: max(1, len(rows) // 5_000)].double()
         axes = torch.linalg.eigh(sample.T @ sample).eigenvectors.flip(1)[:, :_SKETCH]
         leading = rows @ axes.to(rows.dtype)
         outside = (frame.norms - leading.square().sum(1)).clamp_(min=0.0).sqrt_()[:, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,8 @@ from uncollapse._base.arrays import (
 )
 from uncollapse._base.check import InputError, check_int
 from uncollapse.distances import binary_scale, pairwise_distances, working_dtype
-from uncollapse.geometry import Thickness, class_diameters, diameter, thickness
+from uncollapse.geometry import Thickness, thickness
+from uncollapse.geometry.diameters import diameter_bracket
 from uncollapse.health.verdict import (
     ClassHealth,
     Cosines,
@@ -40,7 +42,8 @@ __all__ = ["balanced_rows", "measure", "spread"]
 
 _EXACT_DIM, _EXACT_ROWS = 3, 2048  # up to these the smallest width is found exactly, and quickly
 _SAFE = (1e-150, 1e150)  # lengths whose squares float64 holds
-_CHUNK = 1 << 16  # rows converted to float64 at a time
+_VALUES = 1 << 20  # converted to float64 at a time: 8 MB
+_WORK = 1e11  # multiplications that look for the diameters: some seconds
 _ROWS = 256  # most rows of a batch that its diameter is measured on
 _NEIGHBOURS = 5  # of a row at the start, inside its class
 _ROOM = 3  # a class counts if it has rows for this many neighbourhoods
@@ -66,7 +69,9 @@ def measure(
     """Measure an embedding and say whether it has collapsed.
 
     Distances are taken about the centre in float64, so neither the position nor the scale of the
-    embedding changes a figure beyond rounding, in any dtype. Diameters are exact. What
+    embedding changes a figure beyond rounding, in any dtype. Diameters are exact unless there are
+    too many pairs to compare (from about 23,000 rows of 384 dimensions on): then they are the
+    largest distance between rows far from the centre, and `diameter_most` bounds them. What
     would cost N² is measured on `sample` rows, balanced over the classes; separation is then an
     upper bound. `modes=False` skips counting the modes of each class: the slowest part, and not in
     the verdict. `cosine=False`: rows are compared by Euclidean distance alone, so only rows of
@@ -77,8 +82,8 @@ def measure(
     points; that few axes are used; that neighbours say nothing about labels. **It cannot decide**
     whether a diameter of 2e-5 about the origin is a collapse or small units. That takes a scale:
     `reference` (a healthy earlier `Health`, or its diameter), or `Thresholds(margin=...)`.
-    Shrinking and diverging need a reference. NaN or infinite rows are left out, and said, where
-    they are at most one in twenty; more are `diverging`, all figures NaN.
+    Shrinking and diverging need a reference. NaN or infinite rows are left out if they are at most
+    one in twenty; more are `diverging`, all figures NaN.
 
     **Modes that merged inside classes** (EPS §4) are seen by `fine_labels`, beside those of the
     reference or beside chance; without, by `before`, the embeddings of the same rows at the start,
@@ -90,8 +95,6 @@ def measure(
     >>> print(measure(z * 1e-3, labels, reference=first))
     network-collapse
       diameter 0.00789: the embedding fell to 0.1...% of its reference scale
-    >>> measure(z * 1e-3, labels).verdict, measure(z * 1e-3 + 300, labels).verdict
-    ('healthy', 'network-collapse')
     >>> measure(z + 30, labels).verdict, measure(z + 30, labels, cosine=False).verdict
     ('cone', 'healthy')
     """
@@ -106,12 +109,12 @@ def measure(
         kept = spoiled.kept(["invalid"])
         embeddings = as_rows(embeddings)[kept]
         before = None if before is None else as_rows(before)[kept]
-        words = (labels, fine_labels)
-        labels, fine_labels = (x if x is None else label_array(x)[kept] for x in words)
+        labels = None if labels is None else label_array(labels)[kept]
+        fine_labels = None if fine_labels is None else label_array(fine_labels)[kept]
     inner: dict[str, Any] = {"modes": modes, "fine_labels": fine_labels, "before": before}
     health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, **inner)
-    lost, zero = len(spoiled.invalid), len(spoiled.zero)
-    health = replace(health, invalid_rows=lost, zero_rows=zero, equal_rows=spoiled.most_equal)
+    health = replace(health, invalid_rows=len(spoiled.invalid), zero_rows=len(spoiled.zero))
+    health = replace(health, equal_rows=spoiled.most_equal)
     return judge(health, limits, Reference.of(reference), cosine=cosine)
 
 
@@ -130,9 +133,9 @@ def health_figures(
     given = as_rows(embeddings, "embeddings").detach().cpu()
     integers = isinstance(embeddings, Tensor) and not embeddings.is_floating_point()
     epsilon = 0.0 if integers else torch.finfo(given.dtype).eps
-    if not bool(torch.isfinite(given).all()):
+    if not all(bool(torch.isfinite(chunk).all()) for chunk in _wide_chunks(given)):
         return _unknown(*given.shape)
-    x = points(given, "embeddings")
+    x = given
     layout = ClassLayout.of(np.arange(len(x)) if labels is None else labels, len(x))
     part = _Sample.of(x, layout, sample, seed)
     scale, axes = _scale(x, x, epsilon), spectrum(part.rows)
@@ -244,22 +247,17 @@ def spread(x: Tensor) -> float:
     """
     if len(x) < 2:
         return 0.0
-    wide, first = working_dtype(x), x[:1].detach().to(working_dtype(x))
-    if len(x) <= _CHUNK:  # a batch: its differences are taken once
-        apart = x.detach().to(wide) - first
-        largest = float(torch.linalg.vector_norm(apart, math.inf))
-        if largest == 0.0:
-            return 0.0
-        squares = ((apart - apart.mean(0)) / largest).square_().sum()
-        return largest * math.sqrt(2 * float(squares) / (len(x) - 1))
-    chunks = torch.split(x.detach(), _CHUNK)
+    first = x[:1].detach().to(working_dtype(x))
     # About the first row: equal rows give exact zeros, which a rounded mean does not.
-    mean = sum((chunk.to(wide) - first).sum(0) for chunk in chunks) / len(x)
-    largest = max(float((chunk.to(wide) - first).abs().max()) for chunk in chunks)
+    mean, largest = torch.zeros_like(first), 0.0
+    for chunk in _wide_chunks(x):
+        mean += chunk.sub_(first).sum(0)
+        largest = max(largest, float(torch.linalg.vector_norm(chunk, math.inf)))
     if largest == 0.0:
         return 0.0
-    several = (((chunk.to(wide) - first - mean) / largest).square().sum() for chunk in chunks)
-    return largest * math.sqrt(2 * float(sum(several)) / (len(x) - 1))
+    centre = first + mean / len(x)
+    squares = (chunk.sub_(centre).div_(largest).square_().sum() for chunk in _wide_chunks(x))
+    return largest * math.sqrt(2 * float(sum(squares)) / (len(x) - 1))
 
 
 def row_norms(x: Tensor) -> Tensor:
@@ -268,22 +266,33 @@ def row_norms(x: Tensor) -> Tensor:
     >>> row_norms(torch.tensor([[3e300, 4e300]], dtype=torch.float64)).tolist()
     [5e+300]
     """
-    norms: Tensor = torch.linalg.vector_norm(x, dim=1, dtype=working_dtype(x))
+    norms = torch.cat([torch.linalg.vector_norm(chunk, dim=1) for chunk in _wide_chunks(x)])
     largest = float(norms.max())
     if _SAFE[0] < largest < _SAFE[1] or not bool(torch.isfinite(x).all()):
         return norms
     scale = binary_scale(float(x.abs().max()))
-    norms = torch.linalg.vector_norm(x / scale, dim=1, dtype=working_dtype(x))
-    return norms * scale
+    chunks = _wide_chunks(x)
+    return scale * torch.cat([torch.linalg.vector_norm(chunk / scale, dim=1) for chunk in chunks])
+
+
+def _wide_chunks(x: Tensor) -> Iterator[Tensor]:
+    """The rows in float64, 8 MB at a time, each time in the same memory."""
+    step = max(1, _VALUES // x.shape[1])
+    buffer = x.new_empty(min(step, len(x)), x.shape[1], dtype=working_dtype(x))
+    for part in torch.split(x.detach(), step):
+        yield buffer[: len(part)].copy_(part)
 
 
 def _scale(x: Tensor, few: Tensor, epsilon: float) -> dict[str, Any]:
     norms = row_norms(x)
+    low, high = diameter_bracket(few, _WORK)
+    sums = torch.stack([chunk.sum(0) for chunk in _wide_chunks(x)])
     return {
         "n": len(x),
-        "diameter": diameter(few),
+        "diameter": low,
+        "diameter_most": high if high > low else None,
         "spread": spread(x),
-        "centre_norm": float(row_norms(x.mean(0, keepdim=True, dtype=working_dtype(x)))),
+        "centre_norm": float(row_norms(sums.sum(0, keepdim=True) / len(x))),
         "norms": Norms(*torch.stack([norms.min(), norms.mean(), norms.max()]).tolist()),
         "resolution": epsilon * float(norms.max()),
     }
@@ -307,7 +316,7 @@ def thickness_bracket(x: Tensor, axes: Spectrum) -> Thickness:
     lower = 2 * float(axes.values[-1]) / math.sqrt(axes.rows) * (1 - 1e-6)
     direction = axes.axes[:, -1]
     towards, first = torch.from_numpy(np.ascontiguousarray(direction)), x[0].double()
-    along = torch.cat([(chunk.double() - first) @ towards for chunk in torch.split(x, 1 << 16)])
+    along = torch.cat([chunk.sub_(first) @ towards for chunk in _wide_chunks(x)])
     upper = float(along.max() - along.min())
     return Thickness(min(lower, upper), upper, False, direction)
 
@@ -527,7 +536,10 @@ def _classes(
             inside = part.distance[np.ix_(members, members)]
             far = float(np.quantile(inside[np.triu_indices(len(members), 1)], 0.75))
             tightness[number] = far / apart if apart > 0 else (0.0 if far == 0 else np.inf)
-    sizes = class_diameters(x, layout.ids).values()
+    sizes = [whole]
+    if len(layout.classes) > 1:
+        each = (torch.from_numpy(layout.members(c)) for c in range(len(layout.classes)))
+        sizes = [diameter_bracket(x[rows], _WORK * len(rows) / len(x))[0] for rows in each]
     every = zip(layout.classes.tolist(), layout.counts.tolist(), sizes, tightness, strict=True)
     return tuple(
         ClassHealth(label, count, size, size / whole if whole > 0 else 0.0, float(tight))

@@ -118,7 +118,8 @@ class Reference:
 class Health(Shown):
     """Figures of an embedding, the verdict they give, and why.
 
-    Scale: `diameter` (exact, of all rows), `spread` (root mean square distance of two rows),
+    Scale: `diameter` (of all rows; exact, or where pairs are too many the largest distance found,
+    and `diameter_most` what it is at most), `spread` (root mean square distance of two rows),
     `centre_norm`, `norms`, `resolution` (the largest rounding error of a distance in the dtype
     given), `relative_diameter` (over the reference's; None without one).
     Classes: `classes`, `separation` and `hard_mined_loss` (HNM (5), (4)), `agreement` (share of
@@ -176,6 +177,7 @@ class Health(Shown):
     reasons: tuple[str, ...] = ()
     advice: str = ""
     step: int | None = None
+    diameter_most: float | None = None
 
     @property
     def modes_per_class(self) -> dict[object, int]:

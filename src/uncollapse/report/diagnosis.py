@@ -172,6 +172,11 @@ class Diagnosis(Shown):
             lines += [f"  {line}" for line in more if line not in self.reasons]
         if self.compared_with:
             lines.append(f"  reference: {self.compared_with}")
+        if self.health.diameter_most is not None:
+            most = f"at most {self.health.diameter_most:.3g}"
+            lines.append(
+                f"  diameter: {most}; of {self.health.n:,} rows not all pairs are compared"
+            )
         for kind, values in self.scores.items():
             texts = {name: percent(value) for name, value in values.items()}
             if "R@1" in self.intervals.get(kind, {}):
@@ -208,11 +213,11 @@ def diagnose(
     paths or Pillow images, one per row) are shown as nearest neighbours; `names` stand in where
     there are none. `reference` is a healthy earlier state or its diameter: without it, whether the
     scale is small cannot be decided (see `uncollapse.health`). `before`, the embeddings of the same
-    rows at the start, shows whether the modes inside classes have merged. For
-    retrieval a sample of at most `max_rows` rows searches all, and is clustered, as in `uncollapse
-    evaluate`; text and page state it. The verdict looks at all rows. `modes=False`
-    leaves out the modes of each class, which take the most time; `cosine=False` says that rows are
-    compared by Euclidean distance alone. The advice is for the training's `settings`.
+    rows at the start, shows whether the modes inside classes have merged. For retrieval a sample of
+    at most `max_rows` rows searches all, and is clustered, as in `uncollapse evaluate`; text and
+    page state it. The verdict looks at all rows; a few that are NaN or infinite are left out.
+    `modes=False` leaves out the modes of each class, which take the most time; `cosine=False` says
+    that rows are compared by Euclidean distance alone. The advice is for the training's `settings`.
 
     >>> import torch
     >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
@@ -225,45 +230,37 @@ def diagnose(
     named, spoiled = _labels(names, len(z), "names"), find_spoiled(z, progress=None)
     # Where there are few classes or fine labels, modes are counted on more rows.
     many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
-    health = measure(
-        z,
-        coarse,
-        thresholds,
-        reference,
-        fine_labels=fine,
-        before=before,
-        modes=modes and many,
-        cosine=cosine,
-    )
-    if health.n < len(z):  # a few are not finite
-        kept, lost = spoiled.kept(["invalid"]), spoiled.sentences(named)["invalid"]
-        health = replace(health, reasons=(*health.reasons[:-1], f"{lost}; left out"))
-        named = np.arange(len(z)).astype(str) if named is None else named
-        coarse, fine = (None if some is None else some[kept] for some in (coarse, fine))
-        images = None if images is None else [images[row] for row in kept.tolist()]
-        z, named, spoiled = z[kept], named[kept], spoiled.select(kept)
-    health = _with_hubs(health, spoiled, named)
-    result = Diagnosis(
-        title,
-        replace(health, advice=advise(health, settings or RunSettings())),
-        (z.float() if z.dtype == torch.bfloat16 else z).numpy(),
-        coarse,
-        fine,
-        named,
-        images,
-        tsne,
-        np.zeros(0, np.int64),
-        spoiled=spoiled,
-    )
+    how: dict[str, Any] = {"fine_labels": fine, "before": before, "cosine": cosine}
+    health = measure(z, coarse, thresholds, reference, modes=modes and many, **how)
+    rows = (z.float() if z.dtype == torch.bfloat16 else z).numpy()
+    known = (coarse, fine, named, images, tsne, np.zeros(0, np.int64))
+    result = _judged(Diagnosis(title, health, rows, *known, spoiled=spoiled))
+    advice = advise(result.health, settings or RunSettings())
+    result = replace(result, health=replace(result.health, advice=advice))
     return _scored(result, max_rows, modes=modes and not many)
 
 
-def _with_hubs(health: Health, spoiled: SpoiledRows, names: Array | None) -> Health:
-    """The health with the verdict that a hub near very many rows gives, if there is no worse."""
-    if not spoiled.hub_spoils or health.verdict not in ("healthy", "uninformative"):
-        return health
-    reasons = (spoiled.sentences(names)["hubs"], *health.reasons)
-    return replace(health, verdict="spoiled-rows", reasons=reasons)
+def _judged(result: Diagnosis) -> Diagnosis:
+    """The result without rows that are not finite, and with the verdict that a hub gives.
+
+    A hub near very many rows is worth saying where nothing worse is.
+    """
+    health, spoiled, names = result.health, result.spoiled, result.names
+    assert spoiled is not None
+    if health.n < spoiled.n:
+        kept, lost = spoiled.kept(["invalid"]), spoiled.sentences(names)["invalid"]
+        health = replace(health, reasons=(*health.reasons[:-1], f"{lost}; left out"))
+        spoiled, labels = spoiled.select(kept), (result.labels, result.fine_labels)
+        coarse, fine = (None if some is None else some[kept] for some in labels)
+        names = np.arange(len(result.embeddings)).astype(str) if names is None else names
+        names, images = names[kept], result.images
+        images = None if images is None else [images[row] for row in kept.tolist()]
+        rows = (result.embeddings[kept], coarse, fine, names, images, result.tsne, result.scored)
+        result = Diagnosis(result.title, health, *rows, spoiled=spoiled)
+    if spoiled.hub_spoils and health.verdict in ("healthy", "uninformative"):
+        reasons = (spoiled.sentences(names)["hubs"], *health.reasons)
+        health = replace(health, verdict="spoiled-rows", reasons=reasons)
+    return replace(result, health=health)
 
 
 def _scored(result: Diagnosis, max_rows: int, *, modes: bool) -> Diagnosis:
@@ -278,32 +275,27 @@ def _scored(result: Diagnosis, max_rows: int, *, modes: bool) -> Diagnosis:
         return result
     if coarse is not None and fine is not None:
         fine = fine_classes(coarse, fine)
-    kinds = {"label": coarse, "fine label": fine}
-    scored = {
-        kind: score(result.embeddings, known, max_rows)
-        for kind, known in kinds.items()
-        if known is not None and len(np.unique(known)) > 1
-    }
-    scores = {kind: values for kind, (values, _) in scored.items()}
-    result = replace(
-        result, scores=scores, intervals={k: known for k, (_, known) in scored.items()}
-    )
-    clean = np.arange(health.n)
-    if result.spoiled is not None:
-        clean = result.spoiled.kept()
-    if len(clean) < health.n:
-        z = result.embeddings[clean]
-        again = {
-            kind: score(z, known[clean], max_rows)[1]
-            for kind, known in kinds.items()
-            if known is not None and len(np.unique(known[clean])) > 1
-        }
+    every = {"label": coarse, "fine label": fine}
+    kinds = {kind: known for kind, known in every.items() if known is not None}
+    scores, intervals = _scores(result.embeddings, kinds, max_rows)
+    result = replace(result, scores=scores, intervals=intervals)
+    clean = None if result.spoiled is None else result.spoiled.kept()
+    if clean is not None and 2 < len(clean) < health.n:
+        others = {kind: known[clean] for kind, known in kinds.items()}
+        again = _scores(result.embeddings[clean], others, max_rows)[1]
         result = replace(result, without={k: r["R@1"] for k, r in again.items() if "R@1" in r})
     if health.verdict != "cone":
         return result
     few = result.spread_rows(CONE_ROWS)
     some = None if coarse is None else coarse[few]
     return replace(result, cone=cone_effects(result.embeddings[few], some, of=health.n))
+
+
+def _scores(z: Array, kinds: Mapping[str, Array], max_rows: int) -> tuple[Any, Any]:
+    """Scores and their intervals, each by the kind of labels."""
+    several = {kind: labels for kind, labels in kinds.items() if len(np.unique(labels)) > 1}
+    scored = {kind: score(z, labels, max_rows) for kind, labels in several.items()}
+    return {k: one[0] for k, one in scored.items()}, {k: one[1] for k, one in scored.items()}
 
 
 def score(
@@ -317,9 +309,9 @@ def score(
     """
     sampled = labels[sample_queries(len(labels), max_rows)]
     once = [1] * (1 < len(np.unique(sampled)) <= len(sampled) // 2)
-    values, ranked = evaluate_rows(
-        embeddings, labels, clusters=once, max_rows=max_rows, progress=None
-    )
+    how: dict[str, Any] = {"clusters": once, "max_rows": max_rows, "progress": None}
+    scores = evaluate_rows(embeddings, labels, **how)
+    values, ranked = scores.values, scores.ranked
     titles = {name: name.replace("recall@", "R@") for name in values if name.startswith("recall@")}
     titles |= {name: name.upper() for name in ("map@r", "nmi") if name in values}
     known = ranked.per_query if ranked.queries > ranked.queries_without_match else ()

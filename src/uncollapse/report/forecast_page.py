@@ -89,7 +89,7 @@ def _risk_map(title: str, cells: Sequence[ForecastCell], note: str) -> Chart:
     marked, words = {}, []
     for cell in sorted(cells, key=lambda cell: (cell.p, cell.k)):
         sign, tone, meaning = _RISKS[cell.risk]
-        value = f"{cell.drift:+.2f}" if cell.probe is None else _kept(cell.probe.predicted)
+        value = f"{cell.drift:+z.2f}" if cell.probe is None else _kept(cell.probe.predicted)
         marked[rows.index(cell.p), columns.index(cell.k)] = Tile(value, tone, 0.22, sign)
         words.append(f"P {cell.p}, K {cell.k}: {value}, {meaning}")
     return tiles(
@@ -211,8 +211,8 @@ def _kept(share: float) -> str:
 
 
 def _signed(drift: float) -> str:
-    return f"{round(drift, 3) + 0.0:+.3f}"  # no -0.000
+    return f"{drift:+z.3f}"
 
 
 def _mode_cell(drift: float | None) -> Cell:
-    return Cell("–") if drift is None or math.isnan(drift) else Cell(f"{drift:+.2f}", drift)
+    return Cell("–") if drift is None or math.isnan(drift) else Cell(f"{drift:+z.2f}", drift)

@@ -27,6 +27,7 @@ __all__ = ["contact_sheet", "save_png"]
 
 Images = Tensor | Array | Sequence[Any]
 Marks = Sequence[Sequence[bool | None]]
+_READ = 256  # pixels of a side that are enough for a page
 
 
 def picture_of(sample: object) -> Image.Image:
@@ -41,6 +42,7 @@ def picture_of(sample: object) -> Image.Image:
         return sample.convert("RGB")
     if isinstance(sample, str | Path):
         with Image.open(sample) as opened:
+            opened.draft(None, (_READ, _READ))  # large JPEGs are read in a fraction of the time
             return ImageOps.exif_transpose(opened).convert("RGB")
     array = sample.detach().cpu().numpy() if isinstance(sample, Tensor) else np.asarray(sample)
     if array.ndim == 3 and array.shape[0] in (1, 3, 4):

@@ -26,7 +26,7 @@ from uncollapse.health.verdict import cosine_text
 __all__ = ["Page"]
 
 _LONG = 20  # characters of a name that may have to be broken
-_JOINT = re.compile(r"([,/_])(?=\w)")
+_JOINT = re.compile(r"([/_]|,(?!\d))(?=\w)")
 
 
 @dataclass(frozen=True)

@@ -456,7 +456,7 @@ def run_figures(view: RunView) -> dict[str, object]:
         figures[title] = percent(value)
         error = view.history.last(f"{view.split}/verification/fold_standard_error")
         if name == _FOLDS and error is not None:
-            figures[title] = f"{percent(value)} ± {100 * error:.1f}"
+            figures[title] = f"{percent(value)} ± {percent(error, 2)}"
         if start is not None and name not in _PAIRS:
             figures[f"{title}, before training"] = percent(start)
     if not isinstance(view.snapshot, Snapshot):
@@ -468,7 +468,7 @@ def run_figures(view: RunView) -> dict[str, object]:
     figures |= parts.class_figures(health)
     for name, rate in zip(("start", "end"), view.snapshot.modes, strict=True):
         if rate is not None:
-            figures[f"mode drift at the {name}"] = f"{rate:+.2f}"
+            figures[f"mode drift at the {name}"] = f"{rate:+z.2f}"
     return figures
 
 

@@ -14,7 +14,8 @@ from uncollapse.report.page import Page
 
 __all__ = ["make_suspects_page"]
 
-_FIRST = 20  # rows of the table that are shown at once
+_FIRST = 12  # rows of the table that are shown at once
+_NAME = 60  # characters of a name in the table
 _OPEN = 12  # cards that are shown at once
 _CLASSES = 3  # whose votes are listed
 
@@ -37,7 +38,7 @@ def make_suspects_page(
     known = {} if names is None else dict(enumerate(map(short_line, names)))
     suspects: list[list[object]] = []
     for row in result.rows.tolist():
-        name = Cell(known[row], note=f"row {row}") if known else row
+        name = Cell(short_line(known[row], _NAME), note=f"row {row}") if known else row
         wrong = round(float(result.wrong[row]), 3)
         suspects.append([name, str(given[row]), str(result.suggested[row]), wrong])
     cards = []

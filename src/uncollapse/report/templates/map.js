@@ -14,7 +14,7 @@ for (const box of document.querySelectorAll(".pointed")) {
     return element;
   };
   const draw = (parent, tag, attributes) => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    const element = document.createElementNS(parent.namespaceURI, tag);
     for (const key in attributes) element.setAttribute(key, attributes[key]);
     parent.append(element);
     return element;
