@@ -20,7 +20,7 @@ from uncollapse.cli.printing import say, show, status
 if TYPE_CHECKING:
     from uncollapse.metrics import Repair, Transform
 
-_NAMES = {"centre": "centring", "whiten": "whitening", "remove-top": "removing the top {} axes"}
+_NAMES = {"centre": "centring", "whiten": "whitening", "remove-top": "removing the top {}"}
 _ENDINGS = {"--out": (".npz", ".parquet", ".safetensors"), "--transform": (".safetensors", ".onnx")}
 _WORTH = (
     0.01  # share of nearest neighbours, kept or lost by storing rows in fewer bits, that is said
@@ -71,7 +71,7 @@ def command(
     source = options.open_file(file, columns)
     with status(f"fitting and judging {len(source):,} embeddings"):
         repair = uc.metrics.fit_repair(source.points, source.labels, how=how, top=remove_top or 0)
-    name = _NAMES[how].format(remove_top)
+    name = _NAMES[how].format("axis" if remove_top == 1 else f"{remove_top} axes")
     fitted = f"fitted on a random half, {repair.fitted:,} rows, judged on the other"
     say(f"{source.title}: {len(source):,} rows x {source.points.shape[1]}; {name}, {fitted}")
     show(_table(repair))

@@ -21,7 +21,7 @@ from uncollapse.metrics.verification_scores import listed_distances
 
 __all__ = ["EmbeddingComparison", "PairedRecall", "compare_embeddings", "paired_recall"]
 
-_PAIRS = 300_000  # drawn to place a threshold
+_PAIRS = 200_000  # drawn to place a threshold
 _FAR = 1e-3  # the false accept rate of the old threshold, where that is not given
 _NAMES = "R@1 R@1_old R@1_drop R@1_drop_low R@1_drop_high kept_neighbours procrustes cka"
 _NAMES += " threshold threshold_old far far_old tar tar_old"
@@ -101,12 +101,13 @@ def compare_embeddings(
         raise InputError("new", f"{len(y)} rows", f"{len(x)}, those of old")
     queries = sample_queries(len(x), check_int("max_queries", max_queries, 3))
     k, recall, moved = min(check_int("k", k), len(x) - 1), None, {}
+    ids = None if labels is None else class_ids(labels, len(x))[0]
     if labels is not None:
         recall = paired_recall(x, y, labels, queries, normalize=normalize)
     if normalize:
         x, y = unit_rows(x), unit_rows(y)
-    if labels is not None:
-        moved = _moved_threshold(x, y, class_ids(labels, len(x))[0], threshold, cosine=normalize)
+    if ids is not None:
+        moved = _moved_threshold(x, y, ids, threshold, cosine=normalize)
     near = nearest_of(x, queries, k), nearest_of(y, queries, k)
     kept = shares_in_common(*near)
     figures = dict.fromkeys(_NAMES.split()) | moved | {"kept_neighbours": float(kept.mean())}

@@ -95,9 +95,7 @@ def fit_repair(
         raise InputError("top", top, f"1 to {dim - 1} of {dim} axes")
     if how == "whiten" and half <= dim:
         given = f"{n:,} rows of {dim:,} dimensions"
-        raise InputError(
-            "embeddings", given, f"at least {2 * dim + 2:,}, half of them to whiten by"
-        )
+        raise InputError("embeddings", given, f"at least {2 * dim + 2:,} rows to whiten by")
     order = np.random.default_rng(0).permutation(n)
     transform = fit_transform(rows[np.sort(order[:half])], how, top)
     judged = np.sort(order[half:])

@@ -66,8 +66,9 @@ class VersionComparison:
         kept = percent(known["kept_neighbours"])
         lines.append(f"{kept} of the {self.result.k} nearest neighbours are kept")
         if "cka" in known:
-            unlike = f"Procrustes: {percent(known['procrustes'])} of the variance is not mapped"
-            lines.append(f"{unlike} by rotation and scaling; CKA {known['cka']:.3f}")
+            unlike = percent(round(known["procrustes"], 6))
+            shape = f"rotation and scaling leave {unlike} of the variance apart (Procrustes)"
+            lines.append(f"{shape}; CKA {known['cka']:.3f}")
         if "threshold_old" in known:
             old = f"the old threshold, {self.metric} {number(known['threshold_old'], 4)}, accepts"
             lines.append(f"{old} {percent(known['far_old'])} of pairs of different labels")
@@ -176,9 +177,8 @@ def compare(
     `threshold`.
 
     >>> z = np.random.default_rng(0).normal(size=(60, 8))
-    >>> print(*compare(z, -z).sentences(), sep="\\n")
-    100 % of the 10 nearest neighbours are kept
-    Procrustes: 0 % of the variance is not mapped by rotation and scaling; CKA 1.000
+    >>> compare(z, -z).figures["kept_neighbours"]
+    1.0
     """
     cosine = check_choice("metric", metric, ("euclidean", "cosine")) == "cosine"
     result = compare_embeddings(old, new, labels, normalize=cosine, **settings)
