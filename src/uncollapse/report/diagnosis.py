@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, points
+from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars
@@ -512,7 +512,7 @@ def _map(result: Diagnosis) -> dict[str, Any]:
     note = parts.projection_name(result.health.dim, tsne=result.tsne)
     if len(rows) < result.health.n:
         note += f", a sample of {len(rows):,} of {result.health.n:,} rows, evenly over classes"
-    z = points(result.embeddings, "embeddings", check_finite=False)
+    z = as_rows(result.embeddings, "embeddings")
     at = torch.from_numpy(rows)
     near = nearest(z[at], z, min(_JUDGES, len(z) - 1), exclude=at).rows.numpy()
     kinds = {"By label": result.labels, "By fine label": result.fine_labels}
