@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, points
+from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import InputError, check_int, number
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars
@@ -408,7 +408,6 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
     }
 
 
-_UNUSABLE = ("network-collapse", "diverging", "uninformative")  # labels say nothing there
 _FINDS = 0.5  # of the way from guessing to always right: searches work
 
 
@@ -419,24 +418,28 @@ def _summary(result: Diagnosis, flags: Mapping[str, Sequence[int]]) -> dict[str,
     """
     known = VERDICTS[result.verdict]
     good, bad, advice = ([text] if text else [] for text in (known.good, known.bad, known.act))
-    spoiled, suspects = result.spoiled, len(flags.get("suspect", ()))
-    if result.scores:
+    usable, finds = result.verdict not in ("network-collapse", "diverging"), False
+    if result.scores and usable:
         finds, sentence = _searches(result)
         (good if finds else bad).append(sentence)
-    elif result.finite:
+    elif usable:
         advice.append(
             "Give labels: only with them is it known whether searches find what they should."
         )
-    if spoiled is not None:
-        kinds = {"of zeros": spoiled.zero, "copied from others": spoiled.duplicates}
-        kinds["similar to very many others"] = spoiled.hubs
+    counts = []
+    if result.spoiled is not None and usable:
+        zero, copies, hubs = result.spoiled.zero, result.spoiled.duplicates, result.spoiled.hubs
+        kinds = {"of zeros": zero, "copied from others": copies, "similar to very many": hubs}
         counts = [f"{len(rows):,} {words}" for words, rows in kinds.items() if len(rows)]
-        if counts:
-            without = [f"; without them it is {percent(x.value)}" for x in result.without.values()]
-            bad.append(f"Some rows distort searches: {', '.join(counts)}{''.join(without[:1])}.")
+    if counts or result.verdict == "spoiled-rows":
+        words = ": ".join(filter(None, ["Some rows distort searches", ", ".join(counts)]))
+        shares = [percent(known.value) for known in result.without.values()][:1]
+        bad += [f"{words}.", *(f"Without them the share above is {share}." for share in shares)]
+        if result.verdict != "spoiled-rows":
             advice.append("Leave such rows out (--drop), or mend them where they come from.")
-    if suspects and result.verdict not in _UNUSABLE:
-        bad.append(f"{suspects:,} of the rows on the map lie amid rows of another label.")
+    suspects = flags.get("suspect", ())
+    if suspects and finds:  # else it is not the labels
+        bad.append(f"{len(suspects):,} of the rows on the map lie amid rows of another label.")
         advice.append("Choose “suspect” beside the map and look whether their labels are right.")
     texts = {"Good": good, "Not good": bad, "What to do": advice or ["Nothing."]}
     return {heading: " ".join(lines) for heading, lines in texts.items() if lines}
@@ -494,7 +497,7 @@ def _map(result: Diagnosis) -> dict[str, Any]:
     note = parts.projection_name(result.health.dim, tsne=result.tsne)
     if len(rows) < result.health.n:
         note += f", a sample of {len(rows):,} of {result.health.n:,} rows, evenly over classes"
-    z = points(result.embeddings, "embeddings", check_finite=False)
+    z = as_rows(result.embeddings, "embeddings")
     at = torch.from_numpy(rows)
     near = nearest(z[at], z, min(_JUDGES, len(z) - 1), exclude=at).rows.numpy()
     kinds = {"By label": result.labels, "By fine label": result.fine_labels}
@@ -538,10 +541,16 @@ def _score_table(result: Diagnosis) -> Table:
     names = list(dict.fromkeys(name for values in result.scores.values() for name in values))
     used = Cell(result.scored_rows, len(result.scored))
     rows = [
-        [kind, used, *(parts.share_cell(values.get(name)) for name in names)]
-        for kind, values in result.scores.items()
+        [kind, used, *(_score_cell(result, kind, name) for name in names)] for kind in result.scores
     ]
     return Table(["by", "rows", *names], rows)
+
+
+def _score_cell(result: Diagnosis, kind: str, name: str) -> Cell:
+    cell = parts.share_cell(result.scores[kind].get(name))
+    known = result.intervals.get(kind, {}).get(name)
+    note = f"{percent(known.low)} to {percent(known.high)}" if known else ""
+    return replace(cell, note=note)
 
 
 def _neighbours(result: Diagnosis) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 
-from uncollapse._base.arrays import Array, ArrayLike, points
+from uncollapse._base.arrays import Array, ArrayLike, as_rows
 from uncollapse._base.check import InputError
 from uncollapse._base.files import written_aside
 from uncollapse.health.figures import balanced_rows
@@ -203,7 +203,7 @@ def neighbourhood(embeddings: ArrayLike, labels: Array | None = None, k: int = 6
     >>> near.rows.tolist(), near.right.tolist()
     ([[1], [0], [3], [2]], [[True], [True], [True], [True]])
     """
-    z = points(embeddings, "embeddings", min_rows=2).detach().cpu()
+    z = as_rows(embeddings, "embeddings", min_rows=2).detach().cpu()
     chosen = spread_rows(labels, len(z), _QUERIES)
     if labels is not None:
         chosen = chosen[np.argsort(labels[chosen], kind="stable")]
