@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from uncollapse._base.check import InputError
-from uncollapse._base.extras import keep_memory
 from uncollapse._base.files import write_json
 from uncollapse.cli import options
 from uncollapse.cli.printing import failed_rules, say, show, status, warn
@@ -47,7 +46,6 @@ def command(
     OLD, or of NEW where OLD has none.
     """
     options.normalizes(metric)  # refuses other words
-    keep_memory()  # large blocks come and go
     before = options.open_file(old, columns, drops=None)
     after = options.open_file(new, options.own_columns(columns), drops=None)
     before, after, joined = _joined(before, after)
