@@ -45,11 +45,11 @@ def command(
     Rows are joined by name where both files have names, otherwise by position. Labels are those of
     OLD, or of NEW where OLD has none.
     """
-    options.normalizes(metric)  # refuses other words
+    drops = ("invalid", "zero") if options.normalizes(metric) else ("invalid",)
     before = options.open_file(old, columns, drops=None)
     after = options.open_file(new, options.own_columns(columns), drops=None)
     before, after, joined = _joined(before, after)
-    before, after = options.drop_together(before, after, columns.drop)
+    before, after = options.drop_together(before, after, columns.drop, drops)
     labels = after.labels if before.labels is None else before.labels
     if labels is not None and after.labels is not None:
         differ = int((labels.astype(str) != after.labels.astype(str)).sum())

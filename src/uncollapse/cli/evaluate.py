@@ -137,17 +137,20 @@ def _joined(labels: list[Array]) -> Array:
 def _retrieved(
     sides: list[Source], labels: dict[str, Array], max_rows: int, settings: dict[str, Any]
 ) -> list[ScoreLine]:
-    queries, lines, evaluate = sides[0], [], uc.metrics.evaluate_rows
-    rows = uc.metrics.evaluation.sample_queries(len(queries), max_rows)
+    queries, lines = sides[0], []
     for by, every in labels.items():
         own, others = every[: len(queries)], every[len(queries) :]
-        if len(sides) == 1:
-            scores = evaluate(queries.points, own, max_rows=max_rows, full_map=True, **settings)
-        else:
-            asked, gallery = (queries.points[rows], own[rows]), (sides[1].points, others)
-            scores = evaluate(*asked, *gallery, full_map=True, **settings)
-        names = [name for name in scores.values if name.startswith("recall@")] + list(_TITLES)
-        lines += _lines(scores, names, len(queries), by)
+        gallery = (sides[1].points, others) if len(sides) > 1 else ()
+        scores = uc.metrics.evaluate_rows(
+            queries.points, own, *gallery, max_rows=max_rows, full_map=True, **settings
+        )
+        names = [name for name in scores.values if name.startswith("recall@")]
+        lines += _lines(
+            scores, names + [n for n in _TITLES if n in scores.values], len(queries), by
+        )
+        if missing := [title for name, title in _TITLES.items() if name not in scores.values]:
+            fewer = "they rank every match of every query; a lower --max-rows has them"
+            say(f"left out by {by}: {', '.join(missing)}: {fewer}")
     return lines
 
 

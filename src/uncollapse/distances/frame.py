@@ -304,6 +304,7 @@ def prepare(
             before = 1 / binary_scale(largest)
     if len(sets) == 1 and resident and orders is None and before == 1.0:
         large_enough = len(sets[0]) >= _COMPILED_FROM and sets[0].numel() <= _WHOLE
+        large_enough = large_enough and sets[0].dtype in (torch.float32, torch.float64)
         kernels = compiled.kernels if large_enough and on_host(sets[0]) else None
         if kernels is not None:
             frame, size = _compiled_frame(kernels, sets[0], normalize, dtype)

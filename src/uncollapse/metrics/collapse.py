@@ -195,8 +195,9 @@ def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
     if len(a) == 0:
         return math.nan
     total = 0.0
-    for i in range(0, len(a), 1 << 16):
-        rows, columns = a[i : i + (1 << 16)], b[i : i + (1 << 16)]
+    step = max(1, _TABLE // (4 * means.shape[1]))
+    for i in range(0, len(a), step):
+        rows, columns = a[i : i + step], b[i : i + step]
         apart = ((means[rows] - means[columns]) ** 2).sum(axis=1)
         both = variance[rows] + variance[columns]
         # Two classes that are the same point have no variance: 0/0 is 0 here.

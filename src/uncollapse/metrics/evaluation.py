@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from uncollapse.metrics.result import Card, Shown
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 
 QUERIES = 5_000  # rows that search, sampled from more, in all commands, pages and `diagnose`
+_MATCHES = 30_000_000  # relevant items of all queries that are ranked, at most: MAP@R, R-precision
+_RANKED = 400_000_000  # items that all queries rank to the last, at most: mAP
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,9 +51,9 @@ def evaluate_rows(
     """Search by `retrieval`, or with `cameras` of both sides by `reid`, and `cluster_rows`.
 
     Each row searches all others, or the gallery. With `max_rows` only a sample of so many rows
-    (`sample_queries`) searches all others and is clustered: `max_rows=QUERIES` gives the figures of
-    `uncollapse evaluate` and `uncollapse diagnose`. `search` are further settings of the search:
-    `ks`, `rerank`, ...
+    (`sample_queries`) searches and is clustered, and figures that would take minutes are left out
+    (`affordable`): `max_rows=QUERIES` gives the figures of `uncollapse evaluate` and `uncollapse
+    diagnose`. `search` are further settings of the search: `ks`, `rerank`, ...
 
     >>> rows, labels = [[0.0], [0.1], [9.0], [9.2]], ["a", "a", "b", "b"]
     >>> values = evaluate_rows(rows, labels, ks=(1,), clusters=(1,)).values
@@ -60,10 +62,19 @@ def evaluate_rows(
     """
     search["normalize"] = normalize
     ranked: RetrievalResult | ReidResult
-    clustered_rows, clustered_labels = embeddings, labels
-    if max_rows is not None and len(labels) > check_int("max_rows", max_rows):
-        search["rows"] = few = sample_queries(len(labels), max_rows)
-        clustered_rows, clustered_labels = as_rows(embeddings)[few], label_array(labels)[few]
+    some, own_labels = embeddings, labels
+    if max_rows is not None:
+        check_int("max_rows", max_rows)
+        few = sample_queries(len(labels), max_rows)
+        if cameras is None:
+            own = labels if gallery_labels is None else gallery_labels
+            search |= affordable(label_array(labels)[few], label_array(own), search)
+        if len(few) < len(labels):
+            some, own_labels = as_rows(embeddings)[few], label_array(labels)[few]
+            if gallery is None:
+                search["rows"] = few
+            else:
+                embeddings, labels = some, own_labels
     if cameras is None:
         ranked = retrieval(embeddings, labels, gallery, gallery_labels, **search)
     else:
@@ -71,7 +82,7 @@ def evaluate_rows(
         ranked = reid(embeddings, labels, own, gallery, gallery_labels, there, **search)
     figures = ranked.to_dict()
     values = {name: float(figures[name]) for name in ranked.per_query}
-    clustered = cluster_rows(clustered_rows, clustered_labels, clusters, normalize=normalize)
+    clustered = cluster_rows(some, own_labels, clusters, normalize=normalize)
     return Scores(values | {name: result.nmi for name, result in clustered.items()}, ranked)
 
 
@@ -86,6 +97,22 @@ def sample_queries(n: int, most: int = QUERIES) -> Array:
     if n <= most:
         return np.arange(n)
     return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+
+
+def affordable(labels: Array, gallery_labels: Array, search: Mapping[str, Any]) -> dict[str, bool]:
+    """`all_matches` and `full_map` of `retrieval`, as far as they take seconds and not minutes.
+
+    What needs every relevant item is left out where classes have many thousands of rows.
+
+    >>> affordable(np.zeros(5_000), np.zeros(100_000), {"full_map": True})
+    {'all_matches': False, 'full_map': False}
+    """
+    names, sizes = np.unique(gallery_labels, return_counts=True)
+    place = np.minimum(np.searchsorted(names, labels), len(names) - 1)
+    matches = int(sizes[place][names[place] == labels].sum())
+    every = matches <= _MATCHES
+    whole = every and len(labels) * len(gallery_labels) <= _RANKED
+    return {"all_matches": every, "full_map": bool(search.get("full_map")) and whole}
 
 
 def sample_words(count: int, total: int) -> str:

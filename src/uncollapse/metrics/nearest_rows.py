@@ -15,14 +15,11 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, points
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
-from uncollapse.distances import Frame, screen_dtype, short_squares
-from uncollapse.metrics.ranking import equal_rows, pieces
+from uncollapse.distances import Frame, screen_dtype
+from uncollapse.metrics.ranking import BLOCK, PAIRS, equal_rows, nearest_pairs, pieces
 
 __all__ = ["Neighbours", "nearest"]
 
-_ROWS, _COLUMNS = 512, 2048  # a tile of squared distances: 4 MB
-_GROUP = 8  # columns whose least value stands for them where it is told how far a list reaches
-_PAIRS = 1 << 20  # pairs sorted together
 _COPY = 1 << 30  # bytes of a narrow copy of the gallery that is kept, at most
 
 
@@ -76,13 +73,20 @@ def first_columns(block: Tensor, k: int) -> Tensor:
 
 
 def near_lists(
-    x: Tensor, k: int, *, normalize: bool, max_memory: int, report: Report, farthest: bool = False
+    x: Tensor,
+    k: int,
+    *,
+    normalize: bool,
+    max_memory: int | None,
+    report: Report,
+    farthest: bool = False,
 ) -> tuple[Array, Array]:
     """The k nearest rows of each row, itself first, and if asked for its `farthest` row.
 
     Ties go to the lower row; k is at most the number of rows.
     """
-    found = _search(x, x, k, normalize, max_memory // 2, report, farthest)
+    copy = _COPY if max_memory is None else max_memory // 2
+    found = _search(x, x, k, normalize, copy, report, farthest)
     own = np.arange(len(x))
     others = found.rows[_without(found.rows, own)].reshape(len(x), k - 1)
     return np.concatenate([own[:, None], others], axis=1), found.farthest
@@ -138,8 +142,8 @@ def _search(
         np.empty(len(x) if farthest else 0, np.int64),
         float(x.unit),
     )
-    for low in range(0, len(x), _ROWS):
-        block = slice(low, min(low + _ROWS, len(x)))
+    for low in range(0, len(x), BLOCK):
+        block = slice(low, min(low + BLOCK, len(x)))
         _search_block(x, block, y, size, found)
         report(block.stop, len(x))
     found.farthest = first[found.farthest]
@@ -151,75 +155,10 @@ def _search(
 def _search_block(x: Frame, block: slice, y: Frame, k: int, found: _Found) -> None:
     """Fill in the lists of some queries."""
     rows = x.at(block).kept()
-    doubt = 2 * rows.band.cpu().numpy()[:, None]
-    near, far = _Least(len(rows), k, doubt), _Least(len(rows), 1, doubt)
-    buffer = rows.norms.new_empty(_ROWS * _COLUMNS)
-    for left in range(0, len(y), _COLUMNS):
-        part = slice(left, min(left + _COLUMNS, len(y)))
-        out = buffer[: len(rows) * (part.stop - left)].view(len(rows), -1)
-        tile = short_squares(rows, slice(None), y, part, out=out).cpu().numpy()
-        band = y.band[part].cpu().numpy()
-        near.add(tile, band, left)
-        if len(found.farthest):
-            far.add(-tile, band, left)
-    for i, j in near.pairs():
-        square = pair_squares(rows, i, j, y)
-        order = np.lexsort((j, square, i))
-        some = slice(block.start + i[0], block.start + i[-1] + 1)
-        begin = np.searchsorted(i, np.arange(i[0], i[-1] + 1))
-        chosen = order[begin[:, None] + np.arange(k)]
-        found.rows[some], found.squares[some] = j[chosen], square[chosen]
-    for i, j in far.pairs() if len(found.farthest) else ():
-        order = np.lexsort((j, -pair_squares(rows, i, j, y), i))
-        begin = np.searchsorted(i, np.arange(i[0], i[-1] + 1))
-        found.farthest[block.start + i[0] : block.start + i[-1] + 1] = j[order[begin]]
-
-
-class _Least:
-    """The entries that may be among the k least of their row, from tiles of a row's values.
-
-    A value is right to `doubt` of its row over 2, and `band` of its column. Of each row the k least
-    upper bounds so far are kept: what lies above them for certain is dropped.
-    """
-
-    def __init__(self, rows: int, k: int, doubt: Array) -> None:
-        self.doubt, self.upper = doubt, np.full((rows, k), np.inf, doubt.dtype)
-        self.entries: list[tuple[Array, Array, Array]] = []  # row, column, lower bound
-
-    def add(self, tile: Array, band: Array, left: int) -> None:
-        """Look at a tile, whose first column is `left`."""
-        rows, columns = tile.shape
-        k = self.upper.shape[1]
-        groups = columns // _GROUP if 4 * k * _GROUP <= columns else columns
-        whole = columns // groups * groups
-        upper = tile + band
-        least = upper[:, :whole].reshape(rows, -1, groups).min(axis=1)
-        joined = np.concatenate([self.upper, least, upper[:, whole:]], axis=1)
-        self.upper = np.partition(joined, k - 1, axis=1)[:, :k]
-        lower = np.subtract(tile, band, out=upper)
-        entry = np.flatnonzero(lower <= self.upper[:, -1:] + self.doubt)  # half of nonzero's time
-        i, j = np.divmod(entry, columns)
-        self.entries.append((i, j + left, lower.ravel()[entry]))
-
-    def pairs(self) -> list[tuple[Array, Array]]:
-        """Rows and columns of what is left, rows ascending; some rows at a time."""
-        i, j, lower = (np.concatenate(part) for part in zip(*self.entries, strict=True))
-        kept = lower <= (self.upper[:, -1:] + self.doubt)[i, 0]
-        i, j = i[kept], j[kept]
-        order = np.argsort(i, kind="stable")
-        i, j = i[order], j[order]
-        ends = np.cumsum(np.r_[0, np.bincount(i, minlength=len(self.upper))])
-        parts = pieces(np.diff(ends), _PAIRS)
-        cuts = [slice(ends[part.start], ends[part.stop]) for part in parts]
-        return [(i[cut], j[cut]) for cut in cuts]
-
-
-def pair_squares(frame: Frame, i: Array, j: Array, other: Frame | None = None) -> Array:
-    """Exact squared distances of the rows i to the rows j (of `other`), one for each pair."""
-    device = frame.norms.device
-    a, b = (torch.from_numpy(index).to(device) for index in (i, j))
-    squares: Array = frame.squares(a, b, other).cpu().numpy()
-    return squares
+    near, far = nearest_pairs(rows, y, k, farthest=len(found.farthest) > 0)
+    found.rows[block], found.squares[block] = near
+    if far is not None:
+        found.farthest[block] = far[0][:, 0]
 
 
 def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> tuple[Array, Array]:
@@ -228,7 +167,7 @@ def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> tuple[Ar
     sizes = np.bincount(group)
     begin, taken = np.cumsum(sizes) - sizes, np.minimum(sizes, k)
     rows, apart = np.empty((len(lists), k), np.int64), np.empty((len(lists), k))
-    for piece in pieces(taken[lists].sum(axis=1), _PAIRS):
+    for piece in pieces(taken[lists].sum(axis=1), PAIRS):
         near = lists[piece].ravel()
         counts = taken[near]
         offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -25,7 +25,14 @@ from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import compiled
 from uncollapse._base.progress import ProgressOption, progress_reporter
-from uncollapse.distances import Frame, exact_squares, on_host, screen_dtype, short_squares
+from uncollapse.distances import (
+    Frame,
+    exact_squares,
+    on_host,
+    screen_dtype,
+    short_squares,
+    squared_norms,
+)
 
 BEYOND = np.iinfo(np.int32).max  # rank of a positive past its query's limit
 TIES = ("pessimistic", "optimistic")
@@ -41,8 +48,10 @@ _GUESS_ROWS = 1024
 _PAYS = 0.25  # share of queries for which the guess must save something
 _OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
 _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
+_PRODUCTS = 128  # positives of a query from which a product measures them
 _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, for a query or gallery row
+_MEMORY = 1 << 28  # what is used where it suffices and no other bound is given
 _FEW = 1 << 13  # rows up to which the host ranks those of a device
 _BYTES = TypeAdapter(ByteSize)
 
@@ -61,7 +70,8 @@ class Comparison:
     Positions are indices into the two orders. Query position q's own class is gallery positions
     `own_low[q] : own_high[q]`; those whose skip code differs from the query's are its `counts[q]`
     positives, the others are ignored; everything outside is a negative. Ranks are exact below
-    `limit[q]`. `gallery is None`: the query set.
+    `limit[q]`. `gallery is None`: the query set. With `most`, `counts` are of the nearest positives
+    alone, at most so many; a query then skips one gallery row at most.
     """
 
     queries: Tensor
@@ -74,6 +84,7 @@ class Comparison:
     gallery_skip: Array
     counts: Array
     limit: Array
+    most: int | None = None
 
     @classmethod
     def of(
@@ -83,6 +94,7 @@ class Comparison:
         ids: tuple[Array, Array],
         skip: tuple[Array, Array],
         depth: int,
+        most: int | None = None,
     ) -> Comparison:
         """Positives are the gallery rows of the same id and another skip code.
 
@@ -98,10 +110,17 @@ class Comparison:
         skipped = np.searchsorted(pairs, own, side="right") - np.searchsorted(pairs, own)
         counts = own_high - own_low - skipped
         limit = np.minimum(np.maximum(counts, depth), BEYOND).astype(np.int64)
+        if most is not None:
+            counts = np.minimum(counts, most)
         return cls(
             queries, query_order, gallery, gallery_order, own_low, own_high, query_skip,
-            gallery_skip, counts, limit,
+            gallery_skip, counts, limit, most,
         )  # fmt: skip
+
+    @property
+    def negatives(self) -> Array:
+        """How many negatives each query has."""
+        return len(self.gallery_order) - (self.own_high - self.own_low)
 
     def of_queries(self, positions: Array) -> Comparison:
         """The comparison restricted to some query positions, with an explicit gallery."""
@@ -318,7 +337,10 @@ def _start_counts(
     start = torch.zeros(high - low + 1, dtype=torch.int64, device=device)
     torch.cumsum(counts, 0, out=start[1:])
     squares = torch.empty(int(start[-1]), dtype=torch.float64, device=device)
-    scan.own_squares(low, high, start, squares)
+    if task.most is None:
+        scan.own_squares(low, high, start, squares)
+    else:
+        _nearest_own(task, scan, low, high, start, squares)
     threshold = to_threshold(squares)
     live, guessed = counts - 1, torch.full_like(counts, -1)
     if guess:
@@ -335,6 +357,41 @@ def _start_counts(
     fresh = torch.zeros(high - low, dtype=torch.int32, device=device)
     limit = torch.from_numpy(task.limit[low:high]).to(device)
     return RankCounts(sure, cap, live.int(), start, threshold, hist, fresh, limit, guessed.int())
+
+
+def _class_ranges(task: Comparison, low: int, high: int) -> Iterator[tuple[int, int, slice]]:
+    """Neighbouring queries of one class, and its positions in the gallery."""
+    # A query whose class is not in the gallery has an empty range where the next class begins.
+    own = np.stack([task.own_low[low:high], task.own_high[low:high]])
+    ends = low + np.flatnonzero((np.diff(own) != 0).any(axis=0)) + 1
+    for a, b in pairwise([low, *ends.tolist(), high]):
+        if task.own_low[a] < task.own_high[a]:
+            yield a, b, slice(int(task.own_low[a]), int(task.own_high[a]))
+
+
+def _nearest_own(
+    task: Comparison, scan: Scan, low: int, high: int, start: Tensor, out: Tensor
+) -> None:
+    """Exact squared distances from each query of [low, high) to its nearest positives, ascending.
+
+    Of equal rows no more than can be among them are compared.
+    """
+    room = (task.most or 0) + 1  # one may be skipped
+    for a, b, own in _class_ranges(task, low, high):
+        twin = scan.y.twin[own].cpu().numpy()
+        order = np.argsort(twin, kind="stable")
+        copy = np.arange(len(order)) - np.searchsorted(twin[order], twin[order])
+        chosen = own.start + np.sort(order[copy < room])
+        others = scan.y.frame.at(torch.from_numpy(chosen).to(out.device)).kept()
+        for c in range(a, b, BLOCK):
+            block = slice(c, min(c + BLOCK, b))
+            rows = scan.x.frame.at(block).kept()
+            (near, squares), _ = nearest_pairs(rows, others, min(room, len(chosen)))
+            skipped = task.gallery_skip[chosen[near]] == task.query_skip[block, None]
+            squares = np.sort(np.where(skipped, np.inf, squares), axis=1)
+            kept = np.arange(squares.shape[1]) < task.counts[block, None]
+            part = slice(int(start[c - low]), int(start[block.stop - low]))
+            out[part] = torch.from_numpy(squares[kept]).to(out.device)
 
 
 def _likely_last(
@@ -392,7 +449,7 @@ class TorchScan:
     uses_threads = False  # torch has its own for each tile
 
     def __init__(self, task: Comparison, x: RankedSet, y: RankedSet) -> None:
-        self.x, self.y = x, y
+        self.x, self.y, self._task = x, y, task
         self._low, self._high, self._x_skip, self._y_skip = (
             torch.from_numpy(array).to(x.twin.device)
             for array in (task.own_low, task.own_high, task.query_skip, task.gallery_skip)
@@ -400,20 +457,17 @@ class TorchScan:
 
     def own_squares(self, low: int, high: int, start: Tensor, out: Tensor) -> None:
         """Exact squared distances from each query of [low, high) to its positives, ascending."""
-        # A query whose class is not in the gallery has an empty range where the next class begins.
-        new = (self._low[low:high].diff() != 0) | (self._high[low:high].diff() != 0)
-        groups = [low, *(torch.nonzero(new).flatten() + low + 1).tolist(), high]
-        for a, b in pairwise(groups):
-            own = slice(int(self._low[a]), int(self._high[a]))
-            if own.start == own.stop:
-                continue
+        for a, b, own in _class_ranges(self._task, low, high):
             step = max(1, _OWN_ELEMENTS // (own.stop - own.start))
             for c in range(a, b, step):
                 e = min(c + step, b)
-                square = exact_squares(self.x.frame, slice(c, e), self.y.frame, own)
+                square = _class_squares(self.x.frame, slice(c, e), self.y.frame, own)
                 square[self._x_skip[c:e, None] == self._y_skip[own]] = torch.inf
-                values = square.sort(1).values
-                out[int(start[c - low]) : int(start[e - low])] = values[torch.isfinite(values)]
+                if on_host(square):
+                    square.numpy().sort(axis=1)  # in a tenth of torch's time
+                else:
+                    square = square.sort(1).values
+                out[int(start[c - low]) : int(start[e - low])] = square[torch.isfinite(square)]
 
     def counter(self, counts: RankCounts, low: int) -> Counter:
         """A function that counts one tile for these queries, which start at `low`."""
@@ -433,6 +487,25 @@ class TorchScan:
                 _count(tile.T, self.x, c, self.x, a, counts, c)
 
         return count_tile
+
+
+def _class_squares(x: Frame, i: slice, y: Frame, j: slice) -> Tensor:
+    """Squared distances of rows i to rows j, a class, right to a quarter of `_TIE` at least.
+
+    From a product about the mean of the class; by differences where that keeps too few digits.
+    """
+    if not on_host(x.norms) or x.collapsed:
+        return exact_squares(x, i, y, j)
+    here, there = x.exact(i), y.exact(j)
+    middle = there.mean(0)
+    here -= middle
+    there -= middle
+    own, others = squared_norms(here)[:, None], squared_norms(there)
+    square = torch.addmm(others, here, there.T, alpha=-2.0).add_(own)
+    share = 2 * (x.dim + 16) * torch.finfo(square.dtype).eps / _TIE
+    a, b = (square <= share * (own + others)).nonzero(as_tuple=True)
+    square[a, b] = x.squares(a + i.start, b + j.start, y)
+    return square
 
 
 def _count(
@@ -499,6 +572,9 @@ class CompiledScan:
     def own_squares(self, low: int, high: int, start: Tensor, out: Tensor) -> None:
         """Exact squared distances from each query of [low, high) to its positives, ascending."""
         t, begin, squares = self._task, start.numpy(), out.numpy()
+        if begin[-1] >= _PRODUCTS * (high - low):
+            TorchScan(t, self.x, self.y).own_squares(low, high, start, out)
+            return
         mutual = t.gallery is None and low == 0 and high == len(t.own_low)
 
         def measure(part: tuple[int, int]) -> None:
@@ -578,7 +654,7 @@ def positive_ranks(
     *,
     normalize: bool,
     ties: str,
-    max_memory: int,
+    max_memory: int | None,
     progress: ProgressOption,
     title: str,
 ) -> Iterator[RankBlock]:
@@ -595,9 +671,13 @@ def positive_ranks(
     total = tiles * (tiles + 1) // 2 if plan.both else tiles * len(range(0, len(y), TILE))
     ticks = count(1)
     scan = _scan_for(task, x, y)
+    decided = x.frame.collapsed or not task.negatives.any()  # without a look at distances
     with progress_reporter(progress, title) as report:
         for part in plan.ranges:
             low, high = part.start, part.stop
+            if decided:
+                yield _decided_ranks(task, part, last=ties == "pessimistic")
+                continue
             counts = _start_counts(task, scan, low, high, to_threshold, guess=True)
             _count_all(scan, counts, low, high, plan, lambda: report(next(ticks), total))
             start, ranks = counts.start.cpu().numpy(), counts.ranks()
@@ -612,6 +692,14 @@ def positive_ranks(
                 entry = np.arange(some.counts.sum()) + np.repeat(start[failed] - begin, some.counts)
                 ranks[entry] = exact.ranks()
             yield low, high, start, ranks
+
+
+def _decided_ranks(task: Comparison, part: slice, *, last: bool) -> RankBlock:
+    """Ranks where all rows coincide, or none is a negative; `last`: positives behind negatives."""
+    counts = task.counts[part]
+    start = np.r_[0, np.cumsum(counts)]
+    before = start[:-1] - (task.negatives[part] if last else 0)
+    return part.start, part.stop, start, np.arange(start[-1]) - np.repeat(before, counts)
 
 
 def _count_all(
@@ -677,7 +765,7 @@ def each_tile(
                     tick()
 
 
-def _plan(task: Comparison, max_memory: int) -> _Plan:
+def _plan(task: Comparison, max_memory: int | None) -> _Plan:
     """Plan the work to fit into the memory, or raise an error with the memory it needs."""
     queries, width = task.queries.shape
     points = queries + (0 if task.gallery is None else len(task.gallery))
@@ -686,6 +774,8 @@ def _plan(task: Comparison, max_memory: int) -> _Plan:
     fixed += item * TILE * TILE * 4 + TILE * width * 40 + (8 << 20)
     most = max(int(task.counts.max()), 1)
     least = fixed + _BYTES_PER_POSITIVE * most
+    if max_memory is None:
+        max_memory = max(_MEMORY, 2 * least)
     if max_memory < least:
         raise InputError(
             "max_memory", f"{max_memory / 1e6:.0f} MB", f"at least {-(-least // 10**6)} MB here"
@@ -718,12 +808,14 @@ def pieces(counts: Array, most: int) -> list[slice]:
     return parts
 
 
-def parse_bytes(value: int | str, name: str = "max_memory") -> int:
-    """Return a number of bytes, or raise.
+def parse_bytes(value: int | str | None, name: str = "max_memory") -> int | None:
+    """Return a number of bytes, None for None, or raise.
 
     >>> parse_bytes("150MB"), parse_bytes("1 KiB"), parse_bytes(4096)
     (150000000, 1024, 4096)
     """
+    if value is None:
+        return None
     try:
         number = 0 if isinstance(value, bool) else int(_BYTES.validate_python(value))
     except ValidationError:
@@ -731,3 +823,86 @@ def parse_bytes(value: int | str, name: str = "max_memory") -> int:
     if number < 1:
         raise InputError(name, repr(value), "bytes as a whole number or text such as '150MB'")
     return number
+
+
+# The nearest of many rows: screened by tiles of float32, settled by differences in float64.
+
+BLOCK, _COLUMNS = 512, 2048  # rows and columns of a tile: 4 MB
+_GROUP = 8  # columns whose least value stands for them where it is told how far a list reaches
+PAIRS = 1 << 20  # pairs sorted together
+
+_Lists = tuple[Array, Array]  # rows and their exact squared distances, nearest (or farthest) first
+
+
+def nearest_pairs(
+    x: Frame, y: Frame, k: int, *, farthest: bool = False
+) -> tuple[_Lists, _Lists | None]:
+    """The k nearest rows of `y` for each row of `x`, at most a block; and the farthest, if asked.
+
+    Ties go to the lower row.
+    """
+    doubt = 2 * x.band.cpu().numpy()[:, None]
+    near, far = _Least(len(x), k, doubt), _Least(len(x), 1, doubt)
+    buffer = x.norms.new_empty(len(x) * _COLUMNS)
+    for left in range(0, len(y), _COLUMNS):
+        part = slice(left, min(left + _COLUMNS, len(y)))
+        out = buffer[: len(x) * (part.stop - left)].view(len(x), -1)
+        tile = short_squares(x, slice(None), y, part, out=out).cpu().numpy()
+        band = y.band[part].cpu().numpy()
+        near.add(tile, band, left)
+        if farthest:
+            far.add(-tile, band, left)
+    return near.settled(x, y, 1), far.settled(x, y, -1) if farthest else None
+
+
+class _Least:
+    """The entries that may be among the k least of their row, from tiles of a row's values.
+
+    A value is right to `doubt` of its row over 2, and `band` of its column. Of each row the k least
+    upper bounds so far are kept: what lies above them for certain is dropped.
+    """
+
+    def __init__(self, rows: int, k: int, doubt: Array) -> None:
+        self.doubt, self.upper = doubt, np.full((rows, k), np.inf, doubt.dtype)
+        self.entries: list[tuple[Array, Array, Array]] = []  # row, column, lower bound
+
+    def add(self, tile: Array, band: Array, left: int) -> None:
+        """Look at a tile, whose first column is `left`."""
+        rows, columns = tile.shape
+        k = self.upper.shape[1]
+        groups = columns // _GROUP if 4 * k * _GROUP <= columns else columns
+        whole = columns // groups * groups
+        upper = tile + band
+        least = upper[:, :whole].reshape(rows, -1, groups).min(axis=1)
+        joined = np.concatenate([self.upper, least, upper[:, whole:]], axis=1)
+        self.upper = np.partition(joined, k - 1, axis=1)[:, :k]
+        lower = np.subtract(tile, band, out=upper)
+        entry = np.flatnonzero(lower <= self.upper[:, -1:] + self.doubt)  # half of nonzero's time
+        i, j = np.divmod(entry, columns)
+        self.entries.append((i, j + left, lower.ravel()[entry]))
+
+    def settled(self, x: Frame, y: Frame, sign: int) -> _Lists:
+        """The k least by exact squared distances times `sign`; ties go to the lower column."""
+        i, j, lower = (np.concatenate(part) for part in zip(*self.entries, strict=True))
+        kept = lower <= (self.upper[:, -1:] + self.doubt)[i, 0]
+        i, j = i[kept], j[kept]
+        order = np.argsort(i, kind="stable")
+        i, j = i[order], j[order]
+        rows, k = self.upper.shape
+        begin = np.searchsorted(i, np.arange(rows + 1))
+        columns, squares = np.empty((rows, k), np.int64), np.empty((rows, k))
+        for part in pieces(np.diff(begin), PAIRS):
+            cut = slice(begin[part.start], begin[part.stop])
+            square = pair_squares(x, i[cut], j[cut], y)
+            order = np.lexsort((j[cut], sign * square, i[cut]))
+            chosen = order[(begin[part] - cut.start)[:, None] + np.arange(k)]
+            columns[part], squares[part] = j[cut][chosen], square[chosen]
+        return columns, squares
+
+
+def pair_squares(frame: Frame, i: Array, j: Array, other: Frame | None = None) -> Array:
+    """Exact squared distances of the rows i to the rows j (of `other`), one for each pair."""
+    device = frame.norms.device
+    a, b = (torch.from_numpy(index).to(device) for index in (i, j))
+    squares: Array = frame.squares(a, b, other).cpu().numpy()
+    return squares

@@ -61,7 +61,7 @@ def reid(
     normalize: bool = False,
     ties: str = "pessimistic",
     rerank: ReRanking | None = None,
-    max_memory: int | str = "256MB",
+    max_memory: int | str | None = None,
     progress: ProgressOption = None,
 ) -> ReidResult:
     """Rank the gallery for each query as Market-1501 does and score the ranking.

@@ -14,11 +14,12 @@ from uncollapse._base.arrays import Array, ArrayLike
 from uncollapse._base.check import InputError, check_int, check_number
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import Frame, short_squares, working_dtype
-from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists, pair_squares
+from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists
 from uncollapse.metrics.ranking import (
     Comparison,
     RankBlock,
     check_directions,
+    pair_squares,
     parse_bytes,
     pieces,
     two_sets,
@@ -128,7 +129,7 @@ def rerank(
     k2: int = 6,
     lambda_value: float = 0.3,
     normalize: bool = False,
-    max_memory: int | str = "256MB",
+    max_memory: int | str | None = "256MB",
     progress: ProgressOption = None,
 ) -> ReRanked:
     """Re-rank a gallery for each query: rows that share mutual neighbours with it come forward.
@@ -152,7 +153,7 @@ def rerank(
     torch.Size([1, 30])
     """
     settings = ReRanking(k1, k2, lambda_value)
-    budget = parse_bytes(max_memory)
+    budget = parse_bytes(max_memory) or 1 << 28
     x, y = two_sets(queries, gallery)
     if normalize:
         check_directions(x, y)

@@ -42,14 +42,15 @@ class RetrievalResult(Result):
     - `map`, None unless `full_map` asked for it: (1/R) Σ over all i of (i + 1)/(r_i + 1);
     - `mrr`: 1/(r_0 + 1).
 
+    `r_precision` and `map_at_r` are None if only the nearest relevant items were asked for.
     `per_query` holds what each query adds, in the order of the queries, NaN where nothing is
     relevant, and `labels` the queries' labels.
     """
 
     recall: Mapping[int, float]
     precision: Mapping[int, float]
-    r_precision: float
-    map_at_r: float
+    r_precision: float | None = None
+    map_at_r: float | None = None
     map: float | None = None
     mrr: float
     queries: int
@@ -97,9 +98,10 @@ def retrieval(
     *,
     ks: Sequence[int] = (1, 2, 4, 8),
     full_map: bool = False,
+    all_matches: bool = True,
     normalize: bool = False,
     ties: str = "pessimistic",
-    max_memory: int | str = "256MB",
+    max_memory: int | str | None = None,
     progress: ProgressOption = None,
     rows: ArrayLike | None = None,
 ) -> RetrievalResult:
@@ -108,6 +110,8 @@ def retrieval(
     Without a gallery each query searches all the others, or with `rows` only these rows do. An item
     is relevant if it has the query's label: integers or strings. `RetrievalResult` defines the
     scores; mAP, with `full_map`, needs every rank: about three times the time, the same memory.
+    Where classes have many thousands of rows, `all_matches=False` ranks the nearest relevant items
+    alone, and leaves out what needs all of them.
 
     **Ties.** A wrong item at the same distance as a relevant one comes first (`"pessimistic"`), so
     a collapsed embedding scores 0, not 1; `"optimistic"` gives the other bound. Squared distances
@@ -115,7 +119,8 @@ def retrieval(
     cosine, also distances by less than 4e-15). The result is that of float64 arithmetic at any
     spread and place, with numba or without.
 
-    `max_memory` bounds what is allocated beside the input ("150MB" or bytes); `progress` is a bool
+    `max_memory` bounds what is allocated beside the input ("150MB" or bytes; by default 256 MB, or
+    more where so many or so wide rows need it); `progress` is a bool
     or function(done, total).
 
     >>> result = retrieval([[0.0], [1.0], [5.0], [6.5]], ["a", "a", "b", "b"], ks=(1,))
@@ -126,19 +131,24 @@ def retrieval(
     """
     check_choice("ties", ties, TIES)
     budget, ks = parse_bytes(max_memory), check_ks(ks)
-    depth = BEYOND if full_map else max(ks)
-    task, labels, size = _compared(queries, query_labels, gallery, gallery_labels, rows, depth)
+    if full_map and not all_matches:
+        raise InputError("full_map", full_map, "False without all_matches")
+    depth = max(ks) if all_matches and not full_map else BEYOND
+    most = None if all_matches else max(ks)
+    task, labels, size = _compared(
+        queries, query_labels, gallery, gallery_labels, rows, depth, most
+    )
     options: dict[str, Any] = {"normalize": normalize, "ties": ties}
     options |= {"max_memory": budget, "progress": progress}
     blocks = positive_ranks(task, **options, title="retrieval")
     names = [f"{score}@{k}" for score in ("recall", "precision") for k in ks]
-    names += ["r_precision", "map@r", *["mAP"] * full_map, "mrr"]
+    names += ["r_precision", "map@r"] * all_matches + ["mAP"] * full_map + ["mrr"]
     mean, about = query_means(task, names, blocks, partial(_terms, ks=ks, size=size))
     return RetrievalResult(
         recall={k: mean[f"recall@{k}"] for k in ks},
         precision={k: mean[f"precision@{k}"] for k in ks},
-        r_precision=mean["r_precision"],
-        map_at_r=mean["map@r"],
+        r_precision=mean.get("r_precision"),
+        map_at_r=mean.get("map@r"),
         map=mean.get("mAP"),
         mrr=mean["mrr"],
         gallery_size=size,
@@ -150,7 +160,7 @@ def retrieval(
 
 def _compared(
     queries: ArrayLike, query_labels: ArrayLike, gallery: ArrayLike | None,
-    gallery_labels: ArrayLike | None, rows: ArrayLike | None, depth: int,
+    gallery_labels: ArrayLike | None, rows: ArrayLike | None, depth: int, most: int | None,
 ) -> tuple[Comparison, Array, int]:  # fmt: skip
     """The comparison, the labels of its queries, and the number of items each one searches."""
     if (gallery is None) != (gallery_labels is None):
@@ -173,7 +183,8 @@ def _compared(
         both_ids = joint_ids(query_labels, len(x), gallery_labels, len(y), names)
         size = len(y)
         skip = (np.full(len(x), -1), np.arange(size))
-    return Comparison.of(x, y, both_ids, skip, min(depth, max(size, 1))), labels, size
+    depth = min(depth, max(size, 1))
+    return Comparison.of(x, y, both_ids, skip, depth, most), labels, size
 
 
 def query_means(

@@ -168,7 +168,7 @@ def suspect_labels(
     *,
     neighbours: int = 10,
     normalize: bool = False,
-    max_memory: int | str = "256MB",
+    max_memory: int | str | None = None,
     progress: ProgressOption = None,
 ) -> SuspectLabels:
     """Find the rows whose label their nearest neighbours contradict, and say how many there are.
@@ -178,7 +178,8 @@ def suspect_labels(
     row alone in its class is not judged. How much the votes are worth, and how many labels are
     wrong, is what makes the labels as they are most likely (`fit_votes`): in an embedding that
     mixes its classes a contradiction means little, and few labels are suspect. Neighbours are exact
-    (Euclidean distances, or cosines if `normalize`); `max_memory` bounds the blocks they come from.
+    (Euclidean distances, or cosines if `normalize`); `max_memory` bounds the copy of the rows that
+    is kept, by default 1 GB.
 
     Best on embeddings that were not trained on these labels: a network that has memorised wrong
     labels puts the rows where their labels say.
