@@ -83,6 +83,16 @@ def test_rows_that_are_invalid_in_one_file_are_left_out_of_both(files, cli):
     assert holed == clean
 
 
+def test_rows_of_zeros_have_no_cosine_and_are_left_out_of_it_alone(files, cli):
+    z = np.load("new.npy")
+    z[7] = 0
+    np.save("new.npy", z)
+    assert "240 rows, joined" in cli("compare", "old.npy", "new.npy").text
+    said = cli("compare", "old.npy", "new.npy", "--metric", "cosine").text
+    assert "1 of 240 rows is zero" in said
+    assert "239 rows, joined" in said
+
+
 def test_names_of_one_file_only_are_left_out_and_said(files, cli):
     new = dict(np.load("new.npz"))
     np.savez("new.npz", **{name: values[:-40] for name, values in new.items()})

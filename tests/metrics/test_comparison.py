@@ -134,7 +134,8 @@ def test_wrong_arguments_are_refused_by_name():
     right = {"old": z, "new": z, "labels": labels}
     wrong = {"old": [z[:2], z[0]], "new": [z[:9], z * np.nan], "labels": [labels[:5]], "k": [0]}
     refuses(compare_embeddings, right, **wrong, threshold=[-1.0, np.nan], max_queries=[2])
-    refuses(compare_embeddings, right | {"normalize": True}, threshold=[1.5])
+    with_zero = np.vstack([z[:-1], 0 * z[:1]])
+    refuses(compare_embeddings, right | {"normalize": True}, threshold=[1.5], new=[with_zero])
 
 
 def test_no_query_with_a_match_gives_no_recall():

@@ -94,6 +94,8 @@ def test_without_labels_a_repair_has_no_recall_and_says_what_stays():
 def test_what_cannot_be_repaired_is_refused():
     z, labels = cone(5, n=60)
     right = {"embeddings": z, "labels": labels, "how": "remove-top", "top": 1}
-    refuses(fit_repair, right, embeddings=[z[:15], z * np.nan], top=[0, 24], how=["center"])
+    refuses(fit_repair, right, embeddings=[z[:15], z * np.nan, 0 * z], top=[0, 24], how=["center"])
     with refused("embeddings"):  # 30 rows in each half are few more than 24 dimensions
         fit_repair(z[:40], how="whiten")
+    with refused("the repaired rows"):
+        fit_repair(np.ones((20, 3)))

@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from uncollapse._base.check import InputError
-from uncollapse._base.extras import keep_memory
 from uncollapse._base.files import write_json
 from uncollapse.cli import options
 from uncollapse.cli.printing import failed_rules, say, show, status, warn
@@ -46,12 +45,11 @@ def command(
     Rows are joined by name where both files have names, otherwise by position. Labels are those of
     OLD, or of NEW where OLD has none.
     """
-    options.normalizes(metric)  # refuses other words
-    keep_memory()  # large blocks come and go
+    drops = ("invalid", "zero") if options.normalizes(metric) else ("invalid",)
     before = options.open_file(old, columns, drops=None)
     after = options.open_file(new, options.own_columns(columns), drops=None)
     before, after, joined = _joined(before, after)
-    before, after = options.drop_together(before, after, columns.drop)
+    before, after = options.drop_together(before, after, columns.drop, drops)
     labels = after.labels if before.labels is None else before.labels
     if labels is not None and after.labels is not None:
         differ = int((labels.astype(str) != after.labels.astype(str)).sum())

@@ -187,12 +187,14 @@ def _without_spoiled(source: Source, drop: str | None, drops: tuple[str, ...]) -
     return replace(source, names=numbers if source.names is None else source.names).select(kept)
 
 
-def drop_together(old: Source, new: Source, drop: str | None) -> tuple[Source, Source]:
+def drop_together(
+    old: Source, new: Source, drop: str | None, drops: tuple[str, ...]
+) -> tuple[Source, Source]:
     """Two files of the same rows without those that are left out of any of them."""
     rows = np.arange(len(old))
     kept = rows
     for source in (old, new):
-        left = _without_spoiled(replace(source, columns={"row": rows}), drop, ("invalid",))
+        left = _without_spoiled(replace(source, columns={"row": rows}), drop, drops)
         kept = np.intersect1d(kept, left.columns["row"])
     if len(kept) == len(rows):
         return old, new

@@ -68,7 +68,7 @@ def command(
             if path.suffix not in _ENDINGS[option]:
                 allowed = f"a file ending in {', '.join(_ENDINGS[option])}"
                 raise InputError(option, path.name, allowed)
-    source = options.open_file(file, columns)
+    source = options.open_file(file, columns, drops=("invalid", "zero"))
     with status(f"fitting and judging {len(source):,} embeddings"):
         repair = uc.metrics.fit_repair(source.points, source.labels, how=how, top=remove_top or 0)
     name = _NAMES[how].format("axis" if remove_top == 1 else f"{remove_top} axes")

@@ -16,6 +16,7 @@ from uncollapse.distances import unit_rows
 from uncollapse.metrics.evaluation import QUERIES, sample_queries
 from uncollapse.metrics.intervals import Interval, confidence
 from uncollapse.metrics.nearest_rows import nearest
+from uncollapse.metrics.ranking import check_directions
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 from uncollapse.metrics.verification_scores import listed_distances
 
@@ -99,6 +100,8 @@ def compare_embeddings(
     x, y = points(old, "old", min_rows=3), points(new, "new", min_rows=3)
     if len(x) != len(y):
         raise InputError("new", f"{len(y)} rows", f"{len(x)}, those of old")
+    if normalize:
+        check_directions(x, y, names=("old", "new"))
     queries = sample_queries(len(x), check_int("max_queries", max_queries, 3))
     k, recall, moved = min(check_int("k", k), len(x) - 1), None, {}
     ids = None if labels is None else class_ids(labels, len(x))[0]

@@ -13,6 +13,7 @@ from uncollapse._base.check import InputError, check_choice
 from uncollapse.distances import unit_rows
 from uncollapse.metrics.comparison import PairedRecall, nearest_of, paired_recall, shares_in_common
 from uncollapse.metrics.evaluation import sample_queries
+from uncollapse.metrics.ranking import check_directions
 
 __all__ = ["Repair", "Transform", "cone_effects", "fit_repair"]
 
@@ -88,7 +89,9 @@ def fit_repair(
     >>> repair.before.float16 > 0.2 > 0.02 > repair.after.float16
     True
     """
-    rows = points(embeddings, "embeddings", min_rows=_LEAST).detach().cpu().numpy()
+    checked = points(embeddings, "embeddings", min_rows=_LEAST).detach().cpu()
+    check_directions(checked, names=["embeddings"])
+    rows = checked.numpy()
     (n, dim), half = rows.shape, len(rows) // 2
     check_choice("how", how, REPAIRS)
     if how == "remove-top" and not 1 <= top < dim:
@@ -101,6 +104,7 @@ def fit_repair(
     judged = np.sort(order[half:])
     old = rows[judged]
     new = transform.apply(old)
+    check_directions(torch.from_numpy(new), names=["the repaired rows"])
     queries, few = sample_queries(len(old)), sample_queries(len(old), CONE_ROWS)
     recalls: dict[str, PairedRecall] = {}
     for metric in () if labels is None else ("cosine", "euclidean"):
