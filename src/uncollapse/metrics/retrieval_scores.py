@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
-from uncollapse._base.check import InputError, check_choice, check_int
+from uncollapse._base.check import InputError, check_bool, check_choice, check_int
 from uncollapse._base.progress import ProgressOption
 from uncollapse.metrics.ranking import (
     BEYOND,
@@ -126,7 +126,7 @@ def retrieval(
     """
     check_choice("ties", ties, TIES)
     budget, ks = parse_bytes(max_memory), check_ks(ks)
-    depth = BEYOND if full_map else max(ks)
+    depth = BEYOND if check_bool("full_map", full_map) else max(ks)
     task, labels, size = _compared(queries, query_labels, gallery, gallery_labels, rows, depth)
     options: dict[str, Any] = {"normalize": normalize, "ties": ties}
     options |= {"max_memory": budget, "progress": progress}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
-from uncollapse._base.check import InputError, check_int
+from uncollapse._base.check import InputError, check_bool, check_int
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars, scatter
 from uncollapse.health.advice import RunSettings, advise
@@ -163,7 +163,7 @@ def diagnose(
         reference,
         fine_labels=fine,
         before=before,
-        modes=modes and many,
+        modes=check_bool("modes", modes) and many,
         cosine=cosine,
     )
     result = Diagnosis(
@@ -174,7 +174,7 @@ def diagnose(
         fine,
         _labels(names, len(z), "names"),
         images,
-        tsne,
+        check_bool("tsne", tsne),
         np.zeros(0, np.int64),
     )
     return _scored(result, max_rows, modes=modes and not many)
