@@ -106,10 +106,12 @@ CALLS = {
     uc.CollapseMonitor: {},
     uc.health.judge: {"health": uc.measure(Z, Y)},
     uc.Miner: {},
+    uc.backbones.build: {"name": "mlp", "dim": 2, "shape": (3,)},
     as_pairs: {"tuples": uc.Miner("easy", "hard")(Z, Y)},
     **{kind: {"num_classes": 3, "dim": 3, "loss": TRIPLETS} for kind in LOSS_KINDS},
 }
 WRONG = {"seed": (-1, "0"), "generator": (5,), "thresholds": ({}, {"cone_median": 1})}
+WRONG |= {"shape": ("x", 5)}
 CHECKED = [
     pytest.param(function, name, wrong, id=f"{function.__name__}-{name}")
     for function in CALLS
