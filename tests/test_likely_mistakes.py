@@ -128,7 +128,7 @@ def test_a_text_is_no_truth_value_and_a_number_no_generator(function, name, wron
     function(**right)
     for value in wrong:
         with refused(name):
-            function(**right, **{name: value})
+            function(**{**right, name: value})
 
 
 def test_one_row_is_refused_as_it_cannot_be_judged():
