@@ -21,7 +21,7 @@ from uncollapse._base.arrays import (
     label_array,
     points,
 )
-from uncollapse._base.check import InputError, check_int
+from uncollapse._base.check import InputError, check_bool, check_int
 from uncollapse.distances import binary_scale, pairwise_distances, working_dtype
 from uncollapse.geometry import Thickness, thickness
 from uncollapse.geometry.diameters import diameter_bracket
@@ -99,7 +99,8 @@ def measure(
     ('cone', 'healthy')
     """
     check_int("sample", sample, 8)
-    limits = thresholds or Thresholds()
+    check_bool("modes", modes)
+    limits, embeddings = Thresholds.of(thresholds), as_rows(embeddings, "embeddings", min_rows=2)
     if reference is None and before is not None:
         reference = measure(
             before, labels, fine_labels=fine_labels, sample=sample, modes=False, seed=seed
@@ -115,7 +116,7 @@ def measure(
     health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, **inner)
     health = replace(health, invalid_rows=len(spoiled.invalid), zero_rows=len(spoiled.zero))
     health = replace(health, equal_rows=spoiled.most_equal)
-    return judge(health, limits, Reference.of(reference), cosine=cosine)
+    return judge(health, limits, reference, cosine=cosine)
 
 
 def health_figures(
@@ -480,7 +481,7 @@ class _Sample:
 
     @classmethod
     def of(cls, x: Tensor, layout: ClassLayout, most: int, seed: int) -> _Sample:
-        chosen = balanced_rows(layout.ids, most, np.random.default_rng(seed))
+        chosen = balanced_rows(layout.ids, most, np.random.default_rng(check_int("seed", seed, 0)))
         rows, ids = x[torch.from_numpy(chosen)], layout.ids[chosen]
         distance = pairwise_distances(rows.double()).numpy()
         return cls(chosen, rows, ids, distance, ids[:, None] == ids)
