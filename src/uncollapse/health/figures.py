@@ -70,12 +70,11 @@ def measure(
 
     Distances are taken about the centre in float64, so neither the position nor the scale of the
     embedding changes a figure beyond rounding, in any dtype. Diameters are exact unless there are
-    too many pairs to compare (from about 23,000 rows of 384 dimensions on): then they are the
-    largest distance between rows far from the centre, and `diameter_most` bounds them. What
-    would cost N² is measured on `sample` rows, balanced over the classes; separation is then an
-    upper bound. `modes=False` skips counting the modes of each class: the slowest part, and not in
-    the verdict. `cosine=False`: rows are compared by Euclidean distance alone, so only rows of
-    length 1 can be a cone.
+    too many pairs (from about 23,000 rows of 384 dimensions on): then they are the largest distance
+    between rows far from the centre, and `diameter_most` bounds them. What would cost N² is
+    measured on `sample` rows, evenly over classes; separation is then an upper bound. `modes=False`
+    skips the slowest part, the modes of each class, which are not in the verdict. `cosine=False`:
+    rows are compared by Euclidean distance alone, so only rows of length 1 can be a cone.
 
     **One snapshot can decide** that all rows agree to the precision of their dtype, or to four
     digits of their distance from the origin; that they share one direction; that classes are
@@ -89,8 +88,7 @@ def measure(
     reference or beside chance; without, by `before`, the embeddings of the same rows at the start,
     which are then the reference too, unless another is given.
 
-    >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
-    >>> labels = torch.arange(60) % 6
+    >>> z, labels = torch.randn(60, 8, generator=torch.manual_seed(0)), torch.arange(60) % 6
     >>> first = measure(z, labels)
     >>> print(measure(z * 1e-3, labels, reference=first))
     network-collapse
@@ -98,24 +96,22 @@ def measure(
     >>> measure(z + 30, labels).verdict, measure(z + 30, labels, cosine=False).verdict
     ('cone', 'healthy')
     """
-    check_int("sample", sample, 8)
-    check_bool("modes", modes)
+    check_int("sample", sample, 8), check_bool("modes", modes)
     limits, embeddings = Thresholds.of(thresholds), as_rows(embeddings, "embeddings", min_rows=2)
     if reference is None and before is not None:
-        reference = measure(
-            before, labels, fine_labels=fine_labels, sample=sample, modes=False, seed=seed
-        )
+        how: dict[str, Any] = {"fine_labels": fine_labels, "sample": sample, "seed": seed}
+        reference = measure(before, labels, modes=False, **how)
     spoiled = metrics.find_spoiled(embeddings, neighbours=False)
     if 0 < len(spoiled.invalid) <= metrics.FEW_INVALID * spoiled.n:
         kept = spoiled.kept(["invalid"])
-        embeddings = as_rows(embeddings)[kept]
+        embeddings = embeddings[kept]
         before = None if before is None else as_rows(before)[kept]
         labels = None if labels is None else label_array(labels)[kept]
         fine_labels = None if fine_labels is None else label_array(fine_labels)[kept]
     inner: dict[str, Any] = {"modes": modes, "fine_labels": fine_labels, "before": before}
     health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, **inner)
-    health = replace(health, invalid_rows=len(spoiled.invalid), zero_rows=len(spoiled.zero))
-    health = replace(health, equal_rows=spoiled.most_equal)
+    lost, zero, equal = len(spoiled.invalid), len(spoiled.zero), spoiled.most_equal
+    health = replace(health, invalid_rows=lost, zero_rows=zero, equal_rows=equal)
     return judge(health, limits, reference, cosine=cosine)
 
 
