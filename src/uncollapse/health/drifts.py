@@ -55,7 +55,8 @@ class Drift(Shown):
     def card(self) -> Card:
         """Whether the loss shrinks the embedding, and the figures."""
         does = "pulls the embedding together" if self.value > NO_DRIFT else "does not shrink it"
-        return Card(f"Drift: the loss {does}", figures=vars(self))
+        figures = {"drift": self.value, "spread": self.spread, "relative loss": self.relative_loss}
+        return Card(f"Drift: the loss {does}", figures=figures)
 
 
 def drift(
