@@ -50,6 +50,7 @@ _ROOM = 3  # a class counts if it has rows for this many neighbourhoods
 _TIE = 2.0**-40  # relative: equal distances that rounding tells apart
 _VOTES_TIE = 1e-9  # relative difference of distances that counts as none
 _BINS = 40
+_PART = 256  # rows of a sample whose distances are compared together
 _COSINE_ROWS = 512  # whose 130,000 pairs give the quantiles of the cosine
 
 
@@ -438,21 +439,41 @@ def nearest_labels(distance: Array, ids: Array) -> NearestLabels | None:
     rows = int(counts[counts > 1].sum())
     if rows == 0 or counts.max() == n:
         return None
-    others = np.where(np.eye(n, dtype=bool), np.inf, distance)
-    nearest = others <= others.min(axis=1, keepdims=True) * (1 + _VOTES_TIE)
-    votes = nearest / nearest.sum(axis=1, keepdims=True)  # each row divides one vote
-    joined = votes + votes.T
-    share = float(votes[ids[:, None] == ids].sum())
+    voter, chosen = _nearest_pairs(distance)
+    vote = 1 / np.bincount(voter, minlength=n)[voter]  # each row divides one vote
+    # What a pair joins: the votes of one row for the other, and back where that is mutual.
+    key, back = voter * n + chosen, chosen * n + voter
+    place = np.minimum(np.searchsorted(key, back), len(key) - 1)
+    returned = np.where(key[place] == back, vote[place], 0.0)
+    share = float(vote[ids[voter] == ids[chosen]].sum())
     same = [float(_ordered_choices(counts, k).sum()) / _falling(n, k) for k in (2, 3, 4)]
     pairs, triples = same[0], same[1]
     # Two pairs without a row in common: both of one class, or of two.
     two = _ordered_choices(counts, 2)
     apart = same[2] + float(two.sum() ** 2 - (two**2).sum()) / _falling(n, 4)
-    alike = float((joined**2).sum()) / 2
-    meeting = float((joined.sum(axis=1) ** 2).sum()) - 2 * alike
+    alike = float((vote**2 + vote * returned).sum())
+    meeting = float(((1 + np.bincount(chosen, vote, n)) ** 2).sum()) - 2 * alike
     second = alike * pairs + meeting * triples + (n**2 - alike - meeting) * apart
     variance = max(0.0, second - (n * pairs) ** 2)
     return NearestLabels(share / rows, n * pairs / rows, math.sqrt(variance) / rows, rows)
+
+
+def _nearest_pairs(distance: Array) -> tuple[Array, Array]:
+    """Each row with its nearest other ones: several where they tie; rows ascending."""
+    rows, columns = [], []
+    for part in _row_parts(len(distance)):
+        others = distance[part].copy()
+        others[np.arange(len(others)), np.arange(len(distance))[part]] = np.inf
+        nearest = others <= others.min(axis=1, keepdims=True) * (1 + _VOTES_TIE)
+        i, j = np.nonzero(nearest)
+        rows.append(i + part.start)
+        columns.append(j)
+    return np.concatenate(rows), np.concatenate(columns)
+
+
+def _row_parts(n: int) -> list[slice]:
+    """So few rows at a time that what is made of their distances is small."""
+    return [slice(low, min(low + _PART, n)) for low in range(0, n, _PART)]
 
 
 def _ordered_choices(counts: Array, k: int) -> Array:
@@ -482,6 +503,17 @@ class _Sample:
         distance = pairwise_distances(rows.double()).numpy()
         return cls(chosen, rows, ids, distance, ids[:, None] == ids)
 
+    def reaches(self) -> tuple[Array, Array, Array]:
+        """Of each row the distance to its nearest of the class, nearest other, farthest of it."""
+        own, other, farthest = (np.empty(len(self.ids)) for _ in range(3))
+        for part in _row_parts(len(self.ids)):
+            distance, same = self.distance[part], self.same[part]
+            mates = same & (np.arange(len(self.ids)) != np.arange(part.start, part.stop)[:, None])
+            own[part] = np.where(mates, distance, np.inf).min(axis=1)
+            other[part] = np.where(same, np.inf, distance).min(axis=1)
+            farthest[part] = np.where(mates, distance, 0.0).max(axis=1)
+        return own, other, farthest
+
     @property
     def between(self) -> Array:
         return self.distance[np.triu(~self.same, 1)]
@@ -496,9 +528,7 @@ def _class_figures(
 ) -> dict[str, Any]:
     several = len(np.unique(part.ids)) > 1
     apart = float(np.median(part.between)) if several else 0.0
-    others = np.where(np.eye(len(part.ids), dtype=bool), np.inf, part.distance)
-    own = np.where(part.same, others, np.inf).min(axis=1)
-    other = np.where(part.same, np.inf, part.distance).min(axis=1)
+    own, other, farthest = part.reaches()
     usable = np.isfinite(own) & np.isfinite(other)
     fields: dict[str, Any] = {
         "classes": _classes(x, layout, part, whole, apart),
@@ -511,7 +541,6 @@ def _class_figures(
         fields |= {"agreement": float((own < other)[usable].mean()), "chance": float(same.mean())}
     if several:
         # HNM (5): the anchor may be its own positive, at distance 0.
-        farthest = np.where(part.same & np.isfinite(others), part.distance, 0.0).max(axis=1)
         separation = float((other - farthest).min())
         fields |= {
             "separation": separation,
@@ -546,10 +575,11 @@ def _classes(
 
 def _within_share(part: _Sample) -> float:
     """Share of the variance that lies inside the classes, from squared distances alone."""
-    squares = (part.distance / (part.distance.max() or 1.0)) ** 2
-    counts = part.same.sum(axis=1)
-    inside = float(((squares * part.same).sum(axis=1) / counts).sum())
-    total = float(squares.sum()) / len(squares)
+    largest, inside, total = part.distance.max() or 1.0, 0.0, 0.0
+    for rows in _row_parts(len(part.ids)):
+        squares, same = (part.distance[rows] / largest) ** 2, part.same[rows]
+        inside += float(((squares * same).sum(axis=1) / same.sum(axis=1)).sum())
+        total += float(squares.sum()) / len(part.ids)
     return inside / total if total > 0 else 0.0
 
 
