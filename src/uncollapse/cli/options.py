@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from uncollapse._base.check import InputError, check_choice
-from uncollapse.cli.printing import warn
+from uncollapse.cli.printing import say, warn
 
 if TYPE_CHECKING:
     from uncollapse.data.sources import Source
@@ -39,7 +40,9 @@ ImagesOption = Annotated[
     Path | None,
     typer.Option(help="A file's pictures: an .npy array, or the folder of the images it names."),
 ]
-HtmlOption = Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")]
+HtmlOption = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Write a self-contained HTML page.")
+]
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,15 @@ class Columns:
         ),
     ] = None
     id: Annotated[str | None, _column(metavar="COLUMN", help="The names of the samples.")] = None
+    text: Annotated[str | None, _column(metavar="COLUMN", help="The texts of the samples.")] = None
+    info: Annotated[
+        Path | None,
+        _column(
+            metavar="FILE",
+            help="A further file of names, texts, image paths or labels; joined by name or id "
+            "where both files have them, otherwise by row.",
+        ),
+    ] = None
     features: Annotated[
         list[str] | None,
         _column(
@@ -116,7 +128,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_file(file: Path, columns: Columns, others: Mapping[str, str] | None = None) -> Source:
-    """Read a file of embeddings; unusable metadata gives a warning.
+    """Read a file of embeddings; notes say how it was read, unusable metadata gives a warning.
 
     `others` are further columns by their option.
     """
@@ -128,13 +140,17 @@ def open_file(file: Path, columns: Columns, others: Mapping[str, str] | None = N
         file,
         labels,
         fine_labels,
+        info=columns.info,
         features=[pattern for pattern in patterns if not pattern.startswith("!")],
         label=label,
         fine_label=fine_label,
         id=columns.id,
+        text=columns.text,
         ignore=[pattern[1:] for pattern in patterns if pattern.startswith("!")],
         columns=others,
     )
+    for note in source.notes:
+        say(f"note: {note}", console=Console(stderr=True))
     if source.complaint:
         warn(source.complaint)
     return source
