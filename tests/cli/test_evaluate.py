@@ -191,8 +191,8 @@ def test_options_of_files_are_refused_beside_a_run(folder, cli):
 
 def test_every_command_on_files_has_the_same_column_options():
     commands = get_command(app).commands
-    assert len(commands["evaluate"].params) <= 16
-    columns = {"labels", "id", "features"}
+    assert len(commands["evaluate"].params) <= 18
+    columns = {"labels", "id", "text", "info", "features"}
     for name in ("diagnose", "evaluate", "verify", "search", "suspects", "report"):
         assert columns <= {option.name for option in commands[name].params}
 

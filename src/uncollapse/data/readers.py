@@ -38,12 +38,12 @@ def read_arrays(path: Path) -> dict[str, Array]:
         if path.suffix == ".npy":
             return {"embeddings": np.load(path, mmap_mode="c", allow_pickle=False)}
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files if name != NOTE}
         from safetensors import safe_open
 
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        with safe_open(path, framework="pt") as safe:
+            tensors = {name: safe.get_tensor(name) for name in safe.keys()}  # noqa: SIM118
         halves = {n: t.float() for n, t in tensors.items() if str(t.dtype) == "torch.bfloat16"}
         return {name: tensor.numpy() for name, tensor in (tensors | halves).items()}
 
@@ -53,7 +53,7 @@ def read_head(path: Path) -> tuple[list[str], list[str], str]:
     with _reading(path):
         if path.suffix == ".csv":
             _, names, is_row = _csv_head(path)
-            remark = f"{path.name}: its first line is numbers: a row; the columns are f0, f1, ..."
+            remark = f"{path.name} has no header (its first line is numbers): f0, f1, ..."
             return names, [], remark * is_row
         schema = import_extra("pyarrow.parquet", extra="parquet").read_schema(path)
         _check_unique(schema.names)
@@ -70,8 +70,8 @@ def read_columns(
     """
     with _reading(path):
         if path.suffix == ".csv":
-            return _csv_columns(path, numbers, words, fill)
-        return _parquet_columns(path, numbers, words)
+            return _of_csv(path, numbers, words, fill)
+        return _of_parquet(path, numbers, words)
 
 
 def as_numbers(values: Sequence[Any], first: int = 1, *, comma: bool = False) -> Array | str:
@@ -115,15 +115,15 @@ def read_note(path: Path) -> object:
     """The metadata that a file has under `uncollapse`, not parsed; None if it has none."""
     with _reading(path):
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 note: Any = archive[NOTE] if NOTE in archive.files else None
             is_text = note is not None and note.dtype.kind == "U" and note.size == 1
             return str(note.item()) if is_text else note
         if path.suffix == ".safetensors":
             from safetensors import safe_open
 
-            with safe_open(path, framework="numpy") as file:
-                return (file.metadata() or {}).get(NOTE)
+            with safe_open(path, framework="numpy") as safe:
+                return (safe.metadata() or {}).get(NOTE)
         if path.suffix == ".parquet":
             parquet = import_extra("pyarrow.parquet", extra="parquet")
             data = (parquet.read_schema(path).metadata or {}).get(NOTE.encode())
@@ -191,7 +191,7 @@ def _csv_head(path: Path) -> tuple[str, list[str], bool]:
     return separator, header, False
 
 
-def _csv_columns(
+def _of_csv(
     path: Path, numbers: Collection[str], words: Collection[str], fill: bool
 ) -> dict[str, Any]:
     separator, header, is_row = _csv_head(path)
@@ -211,20 +211,17 @@ def _csv_columns(
     return parts
 
 
-def _parquet_columns(
-    path: Path, numbers: Collection[str], words: Collection[str]
-) -> dict[str, Any]:
-    parquet = import_extra("pyarrow.parquet", extra="parquet")
-    file = parquet.ParquetFile(path, buffer_size=2**20)  # read in parts
+def _of_parquet(path: Path, numbers: Collection[str], words: Collection[str]) -> dict[str, Any]:
+    # The buffer is for reading in parts.
+    file = import_extra("pyarrow.parquet", extra="parquet").ParquetFile(path, buffer_size=2**20)
     columns: dict[str, Any] = file.read(columns=list(words)).to_pydict()
     lists = read_head(path)[1]
     for name in numbers:
         if name in lists:
-            columns[name] = _of_lists(file, name)
-            continue
-        values = file.read(columns=[name]).column(name)
-        array = values.to_numpy()
-        columns[name] = array if array.dtype.kind in "fiub" else as_numbers(values.to_pylist())
+            array = _of_lists(file, name)
+        else:
+            array = file.read(columns=[name])[name].to_numpy()
+        columns[name] = array if array.dtype.kind in "fiub" else as_numbers(list(array))
     return columns
 
 
@@ -244,7 +241,7 @@ def _of_lists(file: Any, name: str) -> Array:
             dtype = values.dtype if values.dtype.kind == "f" else np.float64
             rows = np.full((len(rows), width), np.nan, dtype)
         known = lists.is_valid().to_numpy(zero_copy_only=False)
-        rows[start : start + len(lists)][known] = values.reshape(known.sum(), -1) if width else 0
+        rows[start : start + len(lists)][known] = values.reshape(-1, width or 1)
         start += len(lists)
     return rows
 
@@ -260,8 +257,8 @@ def _jsonl(path: Path, fill: bool) -> dict[str, list[Any]]:
 
 
 def _check_unique(names: Sequence[str]) -> None:
-    twice, count = Counter(names).most_common(1)[0]
-    if count > 1:
-        places = ", ".join(str(i) for i, name in enumerate(names, 1) if name == twice)
-        many = f"occurs {count} times (columns {places})"
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        places = [str(i) for i, name in enumerate(names, 1) if name == twice]
+        many = f"occurs {len(places)} times (columns {', '.join(places)})"
         raise DataError(f"column {twice!r} {many}; give each column a name of its own")

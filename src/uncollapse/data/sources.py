@@ -40,11 +40,12 @@ _Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 # What is in a file, and the names it usually has there.
+_KEYS = ("names", "name", "id", "ids", "path", "paths")
 _ROLES = {
     "embeddings": ("embeddings", "features", "x", "X"),
     "labels": ("labels", "label", "y"),
     "fine_labels": ("fine_labels", "fine_label"),
-    "names": ("names", "name", "id", "ids", "path", "paths", "texts", "text"),
+    "names": (*_KEYS, "texts", "text"),
     "texts": ("texts", "text"),
     "images": ("images", "image", "paths", "path"),
 }
@@ -132,10 +133,10 @@ class Source:
 
     def select(self, rows: Array) -> Source:
         """These rows only."""
-        known = {role: getattr(self, role) for role in _COLUMNS}
-        kept: dict[str, Any] = {n: None if v is None else v[rows] for n, v in known.items()}
+        roles = {role: getattr(self, role) for role in ("points", *_COLUMNS)}
+        kept = {role: values[rows] for role, values in roles.items() if values is not None}
         columns = {name: values[rows] for name, values in self.columns.items()}
-        return replace(self, points=self.points[rows], columns=columns, **kept)
+        return replace(self, columns=columns, **kept)
 
     def need_labels(self, *, fine: bool = False) -> Array:
         """The labels, or the fine labels; without them an `InputError` says how to name them."""
@@ -148,9 +149,8 @@ class Source:
 
     def find_rows(self, queries: Sequence[str]) -> Array:
         """Row numbers of the queries: a name where a row has it, otherwise a row number."""
-        by_name: dict[str, int] = {}
-        for row, name in enumerate([] if self.names is None else self.names):
-            by_name.setdefault(str(name), row)
+        names = [] if self.names is None else self.row_names
+        by_name = {name: row for row, name in reversed(list(enumerate(names)))}
         rows = []
         for query in queries:
             if query in by_name:
@@ -427,7 +427,7 @@ class _Join:
         """By the two columns of names or ids that have most in common, if any has anything."""
         join, most, lost = cls(columns, range(count)), 0, None
         for (own, values), name in product(keys.items(), columns):
-            if own != name and not {own, name} <= set(_ROLES["names"]):
+            if len(values) != count or (own != name and not {own, name} <= set(_KEYS)):
                 continue
             here, there = list(map(str, values)), list(map(str, columns[name]))
             row_of = {key: row for row, key in enumerate(there) if key}
@@ -447,13 +447,13 @@ class _Join:
         """A column in the order of the embeddings, as its role wants it."""
         values = self.columns[name]
         if self.how == "row" and len(values) != len(self.rows):
-            why = "and the files have no names or ids in common to join them by"
-            raise DataError(f"{len(values):,} rows for {len(self.rows):,} embeddings, {why}")
-        last = dict(zip(self.keys, values, strict=False))
-        for key, value in zip(self.keys, values, strict=False) if role not in _TEXTS else ():
+            rows = f"{len(values):,} rows for {len(self.rows):,} embeddings"
+            raise DataError(f"{rows}, and no names or ids in both files to join them by")
+        pairs = [] if role in _TEXTS else [p for p in zip(self.keys, values, strict=False) if p[0]]
+        last = dict(pairs)
+        for key, value in pairs:
             if last[key] != value:
-                both = f"{value!r} and {last[key]!r}"
-                raise DataError(f"{key!r} occurs several times, with the {name} {both}")
+                raise DataError(f"{key!r} occurs with the {name} {value!r} and {last[key]!r}")
         if isinstance(values, np.ndarray):
             return np.asarray(values[np.asarray(self.rows)])
         return _as_role(role, name, [values[row] for row in self.rows])
