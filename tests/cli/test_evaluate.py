@@ -194,7 +194,7 @@ def test_options_of_files_are_refused_beside_a_run(folder, cli):
 def test_every_command_on_files_has_the_same_column_options():
     commands = get_command(app).commands
     assert len(commands["evaluate"].params) <= 19
-    columns = {"labels", "id", "features"}
+    columns = {"labels", "id", "text", "info", "features", "drop"}
     for name in ("diagnose", "evaluate", "verify", "search", "suspects", "report"):
         assert columns <= {option.name for option in commands[name].params}
 

@@ -96,7 +96,7 @@ def test_a_parquet_manifest_gives_the_same(pets):
     ("name", "content", "message"),
     [
         ("a.csv", b"file,label\na,1\n", "no column 'path'; its columns are file, label"),
-        ("a.csv", b"", "no column 'path'; its columns are none"),
+        ("a.csv", b"", "it is empty"),
         ("a.csv", b"path,label\ncat/1.jpg,\n", "'label' is empty in row 1"),
         ("a.csv", b"path,label\ncat/1.jpg\n", "'label' is empty in row 1"),
         ("a.csv", b"path,label,camera\ncat/1.jpg,1,left\n", "'camera' holds 'left'"),

@@ -1,4 +1,8 @@
+import numpy as np
 import pytest
+import torch
+from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch
 
 from support.errors import unusable
 from uncollapse.data import DataError
@@ -6,11 +10,59 @@ from uncollapse.data.readers import read_arrays, read_lines, read_table
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npy", ".safetensors"])
-def test_a_damaged_or_missing_array_file_is_named(tmp_path, suffix):
+def test_a_missing_truncated_or_damaged_array_file_is_named(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
-    for _ in range(2):
-        unusable(rf"a{suffix}: cannot be read", read_arrays, path)
-        path.write_bytes(b"damaged")
+    unusable(rf"a{suffix}: no such file", read_arrays, path)
+    rows = np.arange(400.0).reshape(20, 20)
+    if suffix == ".safetensors":
+        save_file({"embeddings": rows}, path)
+    else:
+        (np.save if suffix == ".npy" else np.savez)(path, rows)
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], whole[:5], b"", b"damaged"):
+        path.write_bytes(content)
+        unusable(rf"a{suffix}: cannot be read: it is truncated or damaged", read_arrays, path)
+
+
+def test_a_truncated_parquet_file_is_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"a": list(range(1000))}), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    unusable(r"a\.parquet: cannot be read: it is truncated or damaged", read_table, path)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+    def denied(*_args, **_options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(np, "load", denied)
+    with pytest.raises(DataError, match=r"a\.npy: cannot be read \(Permission denied\)"):
+        read_arrays(tmp_path / "a.npy")
+
+
+def test_bfloat16_tensors_are_read_as_float32(tmp_path):
+    save_torch(
+        {"embeddings": torch.tensor([[1.5, -2.0]], dtype=torch.bfloat16)},
+        tmp_path / "a.safetensors",
+    )
+    rows = read_arrays(tmp_path / "a.safetensors")["embeddings"]
+    assert (rows.dtype, rows.tolist()) == (np.float32, [[1.5, -2.0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("a;b\n1;x\n", {"a": ["1"], "b": ["x"]}),
+        ("a\tb\n1\tx, y\n", {"a": ["1"], "b": ["x, y"]}),
+        ("a|b\n1|x\n", {"a": ["1"], "b": ["x"]}),
+        ("a;b,c\n1,2\n", {"a;b": ["1"], "c": ["2"]}),  # a name with a semicolon
+        ('"a;b",c\n1,2\n', {"a;b": ["1"], "c": ["2"]}),
+    ],
+)
+def test_the_separator_of_a_csv_is_found(tmp_path, text, columns):
+    (tmp_path / "a.csv").write_text(text)
+    assert read_table(tmp_path / "a.csv") == columns
 
 
 def test_tables_come_by_column_whose_rows_are_not_longer_than_the_header(tmp_path):

@@ -69,12 +69,12 @@ def test_what_a_format_cannot_hold_is_refused_before_anything_is_written(tmp_pat
         ("z.txt", "a", "file"),
         ("z.csv", "f0,label,f0\n1,a,2\n", r"z\.csv: column 'f0' occurs 2 times \(columns 1, 3\)"),
         ("z.csv", "f0,label,label\n1,a,b\n", "column 'label' occurs 2 times"),
-        ("z.csv", "", r"z\.csv: is empty"),
+        ("z.csv", "", r"z\.csv: cannot be read.*it is empty"),
         ("z.csv", "\n\n", r"z\.csv: cannot be read.*it is empty"),
         ("z.csv", "f0,f1,label\n", r"has no rows below its header \(f0, f1, label\)"),
         ("z.csv", "f0,f1\n1,2\n3\n", r"cannot be read.*: line 3 has 1 cells, the header 2$"),
-        ("z.csv", "f0;f1;label\n1;2;a\n", "separated by ';'"),
-        ("z.csv", "f0,f1\n1,\n", "column 'f1' is empty in row 1"),
+        ("z.csv", "f0,f1\n1,\n2,nan\n", "column 'f1' is empty"),
+        ("z.csv", "label\na\n", "no columns of numbers; it holds label"),
         ("z.csv", "f0,f1,label\n1,2,a\n1,2,\n", "column 'label' is empty in row 2"),
     ],
 )
@@ -101,12 +101,15 @@ def test_rows_keep_the_float_type_of_their_file(tmp_path, ending, stored, read):
     np.testing.assert_array_equal(points, rows)
 
 
-def test_an_npy_file_is_mapped_and_never_changed_through_its_rows(tmp_path):
+@pytest.mark.parametrize("ending", [".npy", ".safetensors"])
+def test_a_file_that_is_mapped_is_never_changed_through_its_rows(tmp_path, ending):
     np.save(tmp_path / "z.npy", SMALL)
-    points = sources.open_source(tmp_path / "z.npy").points
+    save_file({"embeddings": SMALL}, tmp_path / "z.safetensors")
+    before = (tmp_path / f"z{ending}").read_bytes()
+    points = sources.open_source(tmp_path / f"z{ending}").points
     assert (points.flags.owndata, points.flags.writeable) == (False, True)  # as torch wants them
     points[:] = 0
-    np.testing.assert_array_equal(np.load(tmp_path / "z.npy"), SMALL)
+    assert (tmp_path / f"z{ending}").read_bytes() == before
 
 
 def test_rows_with_nan_or_infinity_are_read(tmp_path):
@@ -325,12 +328,220 @@ def test_labels_are_what_was_written(csv, labels):
     assert sources.open_source(table(csv, {"label": labels})).labels.tolist() == labels
 
 
+# Numbers of a table.
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_csv_of_numbers_without_a_header_keeps_its_first_row_and_says_so(csv, mark):
+    csv.write_text("\n".join(mark.join(map(str, row)) for row in POINTS))
+    read = sources.open_source(csv)
+    np.testing.assert_array_equal(read.points, POINTS)
+    assert read.held == ("f0", "f1", "f2", "f3", "f4")
+    assert "z.csv has no header" in read.notes[0]
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_numbers_that_count_the_columns_are_a_header(csv, start):
+    header = ",".join(str(i + start) for i in range(5))
+    csv.write_text("\n".join([header, *(",".join(map(str, row)) for row in POINTS)]))
+    read = sources.open_source(csv)
+    np.testing.assert_array_equal(read.points, POINTS)
+    assert read.notes == ()
+
+
+def test_decimal_commas_between_semicolons_are_numbers(csv):
+    rows = [";".join(str(x).replace(".", ",") for x in row) for row in POINTS]
+    csv.write_text("\n".join(["f0;f1;f2;f3;f4;label", *(f'{row};"a; b"' for row in rows)]))
+    read = sources.open_source(csv)
+    np.testing.assert_array_equal(read.points, POINTS)
+    assert set(read.labels) == {"a; b"}
+
+
+@pytest.mark.parametrize("empty", ["", "nan", "NaN", "NA", "null", " "])
+def test_empty_cells_of_dimensions_are_nan(csv, empty):
+    csv.write_text(f"f0,f1,label\n1.5,{empty},a\n{empty},inf,b\n2,3,c\n")
+    expected = [[1.5, np.nan], [np.nan, np.inf], [2, 3]]
+    np.testing.assert_array_equal(sources.open_source(csv).points, expected)
+
+
+def test_cells_are_numbers_beyond_the_block_that_is_read_at_once(csv, monkeypatch):
+    monkeypatch.setattr("uncollapse.data.readers._CELLS", 14)  # two rows
+    table(csv, {"label": LABEL, "note": [*["1"] * 10, "oops", "1"]})
+    unusable("'note' is neither .*'oops' in row 11", sources.open_source, csv)
+    read = sources.open_source(csv, ignore="note")
+    np.testing.assert_array_equal(read.points, POINTS)
+    assert read.labels.tolist() == LABEL
+
+
+@pytest.mark.parametrize("kind", ["list", "large_list", "fixed"])
+def test_list_columns_keep_their_float_type_and_missing_lists_are_rows_of_nan(tmp_path, kind):
+    vector = arrow.list_(arrow.float16()) if kind == "list" else arrow.large_list(arrow.float32())
+    vector = arrow.list_(arrow.float64(), 2) if kind == "fixed" else vector
+    lists = arrow.array([None, [1, 2], [3, None], [5, 6]], vector)
+    names = arrow.array(["a", None, "c", "d"])
+    parquet.write_table(
+        arrow.table({"z": lists, "name": names}), tmp_path / "z.parquet", row_group_size=1
+    )
+    read = sources.open_source(tmp_path / "z.parquet")
+    assert read.points.dtype == {"list": "f2", "large_list": "f4", "fixed": "f8"}[kind]
+    np.testing.assert_array_equal(read.points, [[np.nan] * 2, [1, 2], [3, np.nan], [5, 6]])
+    assert read.names.tolist() == ["a", "", "c", "d"]
+
+
+def test_columns_of_a_parquet_file_that_are_no_numbers_are_refused(tmp_path):
+    days = np.array(["2026-01-01", "2026-01-02"], "M8[ns]")
+    for odd in (days, ["a", "b"], [None, None], [["a"], ["b"]]):
+        columns = {"f0": [1.5, 2.5], "odd": odd}
+        parquet.write_table(arrow.table(columns), tmp_path / "z.parquet")
+        unusable("column 'odd' is ", sources.open_source, tmp_path / "z.parquet")
+        assert sources.open_source(tmp_path / "z.parquet", ignore="odd").points.shape == (2, 1)
+
+
+def test_missing_lists_may_fill_whole_blocks(tmp_path):
+    lists = [*[None] * 1500, *[[1.0, 2.0]] * 10, *[None] * 3000, [3.0, 4.0]]
+    parquet.write_table(arrow.table({"z": lists}), tmp_path / "z.parquet")
+    points = sources.open_source(tmp_path / "z.parquet").points
+    assert points.shape == (4511, 2)
+    assert np.flatnonzero(~np.isnan(points[:, 0])).tolist() == [*range(1500, 1510), 4510]
+    assert points[-1].tolist() == [3, 4]
+
+
+def test_columns_of_a_parquet_file_keep_their_float_type_and_nulls_are_nan(tmp_path):
+    columns = {"f0": np.array([1, 2], np.float32), "f1": arrow.array([None, 3.5], arrow.float32())}
+    parquet.write_table(arrow.table({**columns, "label": ["a", "b"]}), tmp_path / "z.parquet")
+    points = sources.open_source(tmp_path / "z.parquet").points
+    assert points.dtype == np.float32
+    np.testing.assert_array_equal(points, [[1, np.nan], [2, 3.5]])
+    columns["f1"] = np.array([1, 2])  # with integers, float64
+    parquet.write_table(arrow.table(columns), tmp_path / "z.parquet")
+    assert sources.open_source(tmp_path / "z.parquet").points.dtype == np.float64
+
+
+# Labels, names, texts and pictures of other files.
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Embeddings with names, and the labels of those names in another order."""
+    np.savez(tmp_path / "z.npz", embeddings=SMALL, names=np.array(list("abcde")))
+    (tmp_path / "y.csv").write_text("name,label\nc,2\na,1\ne,3\nb,1\nd,2\nf,9\n")
+    return tmp_path
+
+
+def test_labels_are_joined_by_name_where_both_files_have_names(rows):
+    read = sources.open_source(rows / "z.npz", rows / "y.csv")
+    assert read.labels.tolist() == [1, 1, 2, 2, 3]
+    assert read.notes == ("y.csv joined by names = name: 5 of 5 rows",)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_labels_of_a_table_are_joined_by_its_chosen_id(tmp_path, ending):
+    path, ids = tmp_path / f"z{ending}", [f"p{i}" for i in range(12)]
+    if ending == ".csv":
+        table(path, {"sku": ids})
+    else:
+        columns = {f"f{i}": POINTS[:, i] for i in range(5)}
+        parquet.write_table(arrow.table({"sku": ids, **columns}), path)
+    (tmp_path / "y.csv").write_text(
+        "sku,kind\n" + "\n".join(f"p{i},k{i}" for i in range(11, -1, -1))
+    )
+    read = sources.open_source(path, tmp_path / "y.csv", id="sku")
+    assert read.labels.tolist() == [f"k{i}" for i in range(12)]
+    assert read.names.tolist() == ids
+    assert read.notes == ("y.csv joined by sku: 12 of 12 rows",)
+
+
+def test_rows_are_joined_by_position_where_nothing_is_in_common_and_that_is_said(rows):
+    np.save(rows / "z.npy", SMALL)
+    (rows / "y.csv").write_text(
+        "sku,description,label\n" + "\n".join(f"{i},d {i},{i % 2}" for i in range(5))
+    )
+    read = sources.open_source(rows / "z.npy", rows / "y.csv", id="sku", text="description")
+    assert read.labels.tolist() == [0, 1, 0, 1, 0]
+    assert read.names.tolist() == list("01234")
+    assert read.texts.tolist() == [f"d {i}" for i in range(5)]
+    assert read.notes == ("y.csv joined by row",)
+    (rows / "y.csv").write_text("label\na\nb\n")
+    unusable(
+        r"y\.csv: 2 rows for 5 embeddings, and .*no names",
+        sources.open_source,
+        rows / "z.npz",
+        rows / "y.csv",
+    )
+
+
+def test_keys_that_match_in_part_are_an_error_with_counts_and_an_example(rows):
+    (rows / "y.csv").write_text("name,label\na,1\nb,1\nx,2\nd,2\ne,3\n")
+    unusable(
+        r"y\.csv: joined by .*4 of 5 rows, but there is no 'c'",
+        sources.open_source,
+        rows / "z.npz",
+        rows / "y.csv",
+    )
+
+
+def test_a_key_with_two_labels_is_an_error_and_with_one_label_is_none(rows):
+    text = (rows / "y.csv").read_text()
+    (rows / "y.csv").write_text(f"{text}a,1\n")
+    assert sources.open_source(rows / "z.npz", rows / "y.csv").labels.tolist() == [1, 1, 2, 2, 3]
+    (rows / "y.csv").write_text(f"{text}a,7\n")
+    unusable(
+        r"y\.csv: 'a' occurs with the label '1' and '7'",
+        sources.open_source,
+        rows / "z.npz",
+        rows / "y.csv",
+    )
+
+
+def test_rows_without_a_key_are_no_key(rows):
+    (rows / "y.csv").write_text((rows / "y.csv").read_text() + ",8\n,9\n")
+    assert sources.open_source(rows / "z.npz", rows / "y.csv").labels.tolist() == [1, 1, 2, 2, 3]
+
+
+def test_names_that_repeat_in_both_files_in_the_same_order_are_joined_in_that_order(rows):
+    np.savez(rows / "z.npz", embeddings=SMALL, name=np.array(list("aabba")))
+    (rows / "y.csv").write_text("name,label\na,1\na,2\nb,3\nb,4\na,5\n")
+    assert sources.open_source(rows / "z.npz", rows / "y.csv").labels.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_a_third_file_gives_texts_pictures_and_further_columns(rows):
+    lines = [f"{name},text of {name},{name}.png,{ord(name)}" for name in "edcba"]
+    (rows / "more.csv").write_text("\n".join(["id,text,image,cam", *lines]))
+    for name in "abcde":
+        (rows / f"{name}.png").touch()
+    read = sources.open_source(
+        rows / "z.npz", rows / "y.csv", info=rows / "more.csv", columns={"--cameras": "cam"}
+    )
+    assert read.labels.tolist() == [1, 1, 2, 2, 3]
+    assert read.names.tolist() == list("abcde")
+    assert read.texts[1] == "text of b"
+    assert [path.name for path in read.find_pictures(rows)] == [f"{name}.png" for name in "abcde"]
+    assert read.columns["cam"].tolist() == [97, 98, 99, 100, 101]
+    assert len(read.notes) == 2
+    some = read.select(np.array([4, 0]))
+    assert (some.texts.tolist(), some.images.tolist()) == (
+        ["text of e", "text of a"],
+        ["e.png", "a.png"],
+    )
+    for ending in ENDINGS:
+        again = sources.open_source(sources.write_embeddings(some, rows / f"some{ending}"))
+        assert again.texts.tolist() == some.texts.tolist()
+        assert again.images.tolist() == some.images.tolist()
+
+
+def test_a_column_that_no_file_has_is_named_with_those_of_all_files(rows):
+    with pytest.raises(DataError, match=r"--text descr: no such column.*'label'"):
+        sources.open_source(rows / "z.npz", rows / "y.csv", text="descr")
+    with pytest.raises(DataError, match=r"y\.csv: columns name, label \(did you mean 'label'"):
+        sources.open_source(rows / "z.npz", rows / "y.csv", label="labl")
+
+
 def test_a_file_of_labels_may_have_one_column_of_any_name(tmp_path, csv):
-    csv.write_text("category\ncup\nplate\n")
-    assert sources.read_labels(csv).tolist() == ["cup", "plate"]
-    csv.write_text("number,category\n1,cup\n2,plate\n")
-    unusable(r"z\.csv: columns number, category", sources.read_labels, csv)
     np.save(tmp_path / "z.npy", SMALL[:2])
+    csv.write_text("category\ncup\nplate\n")
+    assert sources.open_source(tmp_path / "z.npy", csv).labels.tolist() == ["cup", "plate"]
+    csv.write_text("number,category\n1,cup\n2,plate\n")
+    unusable(r"z\.csv: columns number, category", sources.open_source, tmp_path / "z.npy", csv)
     np.save(tmp_path / "y.npy", np.array([7, 3]))
     read = sources.open_source(tmp_path / "z.npy", csv, label="category")
     assert read.labels.tolist() == ["cup", "plate"]

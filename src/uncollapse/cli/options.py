@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from rich.console import Console
 
 from uncollapse._base.check import InputError, check_choice
-from uncollapse.cli.printing import warn
+from uncollapse.cli.printing import say, warn
 
 if TYPE_CHECKING:
     from uncollapse.data.sources import Source
@@ -40,7 +41,9 @@ ImagesOption = Annotated[
     Path | None,
     typer.Option(help="A file's pictures: an .npy array, or the folder of the images it names."),
 ]
-HtmlOption = Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")]
+HtmlOption = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Write a self-contained HTML page.")
+]
 FailIfOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -66,6 +69,15 @@ class Columns:
         ),
     ] = None
     id: Annotated[str | None, _column(metavar="COLUMN", help="The names of the samples.")] = None
+    text: Annotated[str | None, _column(metavar="COLUMN", help="The texts of the samples.")] = None
+    info: Annotated[
+        Path | None,
+        _column(
+            metavar="FILE",
+            help="A further file of names, texts, image paths or labels; joined by name or id "
+            "where both files have them, otherwise by row.",
+        ),
+    ] = None
     features: Annotated[
         list[str] | None,
         _column(
@@ -139,7 +151,7 @@ def open_file(
     *,
     drops: tuple[str, ...] | None = ("invalid",),
 ) -> Source:
-    """Read a file of embeddings; unusable metadata gives a warning.
+    """Read a file of embeddings; notes say how it was read, unusable metadata gives a warning.
 
     `others` are further columns by their option; `drops` are the kinds of rows that are left out
     beside those of `--drop`, if they are few. With None every row stays.
@@ -152,13 +164,17 @@ def open_file(
         file,
         labels,
         fine_labels,
+        info=columns.info,
         features=[pattern for pattern in patterns if not pattern.startswith("!")],
         label=label,
         fine_label=fine_label,
         id=columns.id,
+        text=columns.text,
         ignore=[pattern[1:] for pattern in patterns if pattern.startswith("!")],
         columns=others,
     )
+    for note in source.notes:
+        say(f"note: {note}", console=Console(stderr=True))
     if source.complaint:
         warn(source.complaint)
     return source if drops is None else _without_spoiled(source, columns.drop, drops)

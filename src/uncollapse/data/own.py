@@ -102,8 +102,6 @@ def read_texts(path: Path) -> list[str]:
         raise DataError(f"{path}: expected a file of texts, ending in {', '.join(endings)}")
     if path.suffix == ".txt":
         texts = [line for line in read_lines(path, "texts") if line.strip()]
-    elif not path.is_file():
-        raise DataError(f"{path}: no such file")
     else:
         table = read_table(path, fill=True)
         if "text" not in table:

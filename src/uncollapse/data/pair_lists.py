@@ -54,8 +54,6 @@ def read_pairs(path: str | Path) -> PairList:
     if source.suffix not in (*TABLE_FILES, ".txt"):
         endings = ", ".join([*TABLE_FILES, ".txt"])
         raise InputError("pairs", source.name, f"a file ending in {endings}")
-    if not source.is_file():
-        raise DataError(f"{source}: no such file")
     if source.suffix == ".txt":
         lines = read_lines(source, "pairs")
         with named_errors(source):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,16 +19,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from uncollapse._base.check import InputError, did_you_mean
 from uncollapse._base.extras import import_extra
 from uncollapse._base.files import written_aside
+from uncollapse.data import readers
 from uncollapse.data.listing import DataError
-from uncollapse.data.readers import (
-    ARRAY_FILES,
-    NOTE,
-    TABLE_FILES,
-    named_errors,
-    read_arrays,
-    read_note,
-    read_table,
-)
+from uncollapse.data.readers import ARRAY_FILES, NOTE, TABLE_FILES, named_errors
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
@@ -37,7 +32,6 @@ __all__ = [
     "StartScale",
     "label_values",
     "open_source",
-    "read_labels",
     "write_embeddings",
 ]
 
@@ -46,12 +40,17 @@ _Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 # What is in a file, and the names it usually has there.
+_KEYS = ("names", "name", "id", "ids", "path", "paths")
 _ROLES = {
     "embeddings": ("embeddings", "features", "x", "X"),
     "labels": ("labels", "label", "y"),
     "fine_labels": ("fine_labels", "fine_label"),
-    "names": ("texts", "text", "names", "name", "path", "paths", "id", "ids"),
+    "names": (*_KEYS, "texts", "text"),
+    "texts": ("texts", "text"),
+    "images": ("images", "image", "paths", "path"),
 }
+_COLUMNS = list(_ROLES)[1:]
+_TEXTS = ("names", "texts", "images")  # kept as they are written
 
 
 @dataclass(frozen=True)
@@ -104,12 +103,12 @@ class Source:
     """Embeddings `[N, dim]`, one row per sample; labels, fine labels and names where known.
 
     `points` have the file's float type (integers become float64), may be mapped from the file, and
-    may hold rows with NaN or infinity.
-    `names` are paths, ids or texts; `columns` are further columns by name, such as cameras: those
+    may hold rows with NaN or infinity. `names` are ids or paths (or the texts, without either),
+    `images` the paths of pictures; `columns` are further columns by name, such as cameras: those
     asked for, and of an array file all with a value for each row.
     `origin` is the run that made them, if the file says so; `complaint` is a sentence if the
-    metadata cannot be used. `held` lists the names of all columns in the file, `title` is the
-    file's name.
+    metadata cannot be used, `notes` are sentences on how files were read and joined. `held` lists
+    the names of all columns in the file, `title` is the file's name.
     """
 
     points: Array
@@ -121,6 +120,9 @@ class Source:
     columns: Mapping[str, Array] = field(default_factory=dict)
     held: tuple[str, ...] = ()
     title: str = ""
+    texts: Array | None = None
+    images: Array | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.points)
@@ -132,10 +134,10 @@ class Source:
 
     def select(self, rows: Array) -> Source:
         """These rows only."""
-        known = {name: getattr(self, name) for name in ("labels", "fine_labels", "names")}
-        kept: dict[str, Any] = {n: None if v is None else v[rows] for n, v in known.items()}
+        roles = {role: getattr(self, role) for role in ("points", *_COLUMNS)}
+        kept = {role: values[rows] for role, values in roles.items() if values is not None}
         columns = {name: values[rows] for name, values in self.columns.items()}
-        return replace(self, points=self.points[rows], columns=columns, **kept)
+        return replace(self, columns=columns, **kept)
 
     def need_labels(self, *, fine: bool = False) -> Array:
         """The labels, or the fine labels; without them an `InputError` says how to name them."""
@@ -148,9 +150,8 @@ class Source:
 
     def find_rows(self, queries: Sequence[str]) -> Array:
         """Row numbers of the queries: a name where a row has it, otherwise a row number."""
-        by_name: dict[str, int] = {}
-        for row, name in enumerate([] if self.names is None else self.names):
-            by_name.setdefault(str(name), row)
+        names = [] if self.names is None else self.row_names
+        by_name = {name: row for row, name in reversed(list(enumerate(names)))}
         rows = []
         for query in queries:
             if query in by_name:
@@ -178,10 +179,11 @@ class Source:
             except (ValueError, EOFError, OSError) as error:
                 raise InputError("--images", f"{place} ({error})", allowed) from None
             return pixels
-        if self.names is None or not place.is_dir():
+        names = self.names if self.images is None else self.images
+        if names is None or not place.is_dir():
             given = f"{place}" + (", but the file has no names" if place.is_dir() else "")
             raise InputError("--images", given, allowed)
-        paths = [PurePath(os.path.normpath(str(name))) for name in self.names]
+        paths = [PurePath(os.path.normpath(str(name))) for name in names]
         parts = [[part for part in path.parts if part not in ("..", path.anchor)] for path in paths]
         for cut in range(max(map(len, parts), default=0)):
             short = [tuple(names[cut:]) for names in parts]
@@ -203,65 +205,61 @@ def open_source(
     labels: str | Path | None = None,
     fine_labels: str | Path | None = None,
     *,
+    info: str | Path | None = None,
     features: str | Sequence[str] = (),
     label: str | None = None,
     fine_label: str | None = None,
     id: str | None = None,
+    text: str | None = None,
     ignore: str | Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
 ) -> Source:
-    """Read embeddings from a file; `labels` and `fine_labels` may be separate files.
+    """Read embeddings from a file; `labels`, `fine_labels` and other `info` may be separate files.
 
     Tables (csv, parquet) have one column per dimension, or in parquet one list column, and columns
-    named label, fine_label, name or path; every other numeric column is a dimension. Doubtful
-    columns (text, an id, a number outside a numbered series) are refused: `features` and `ignore`
-    (names, or patterns such as `f*`), `label`, `fine_label` and `id` (names) choose columns, or
-    arrays; beside a file of labels, `label` is its column. `columns` are further columns, read like
-    labels; the key is what errors call them: `{"cameras": "cam"}`.
-    Raises `DataError`.
+    named label, fine_label, name, id, path, text or image; every other numeric column is a
+    dimension. Doubtful columns (text, an id, a number outside a numbered series) are refused:
+    `features` and `ignore` (names, or patterns such as `f*`), `label`, `fine_label`, `id` and
+    `text` (names) choose columns, or arrays; beside a file of labels, `label` is its column.
+    `columns` are further ones, read like labels, by what errors call them: `{"cameras": "cam"}`.
+
+    What the file has not is taken from the others, joined by name or id where both have them,
+    otherwise by position; `Source.notes` says which. Raises `DataError`.
     """
-    path, others = Path(path), dict(columns or {})
-    own = None if labels else label, None if fine_labels else fine_label
-    choice = _Choice(_several(features), *own, id, _several(ignore), others)
-    note, complaint = _read_note(path) if path.is_file() else (_Note(), "")
-    texts = {role: np.array(words, np.str_) for role, words in note.texts.items()}
-    arrays, held = _read(path, choice, texts)
-    if labels is not None:
-        arrays["labels"] = read_labels(labels, label)
-    if fine_labels is not None:
-        arrays["fine_labels"] = read_labels(fine_labels, fine_label)
-    if "embeddings" not in arrays:
-        known = ", ".join(_ROLES["embeddings"])
-        raise DataError(f"{path}: none of {known}; it holds {', '.join(arrays) or 'nothing'}")
-    points = _as_points(arrays["embeddings"], f"{path.name}: embeddings")
-    known_rows = {role: arrays.get(role, texts.get(role)) for role in list(_ROLES)[1:]}
-    beside = {name: arrays[name] for name in others.values()}
-    for name, values in (known_rows | beside).items():
-        if values is not None and (values.ndim != 1 or len(values) != len(points)):
+    path = Path(path)
+    given = {"labels": labels, "fine_labels": fine_labels, "info": info}
+    files = {role: Path(file) for role, file in given.items() if file is not None}
+    further = {file: _read_further(file, role) for role, file in files.items()}
+    chosen = {"labels": label, "fine_labels": fine_label, "names": id, "texts": text}
+    choice = _Choice(_several(features), chosen, _several(ignore), dict(columns or {}))
+    own = replace(choice, chosen={role: chosen[role] for role in chosen if role not in files})
+    note, complaint = _read_note(path)
+    main = _read(
+        path, own, note.texts, [name for file in further.values() for name in file.columns]
+    )
+    arrays = dict(main.columns)
+    points = _as_points(arrays.pop("embeddings"), f"{path.name}: embeddings")
+    notes = [file.remark for file in (main, *further.values()) if file.remark]
+    for file, table in further.items():
+        with named_errors(file):
+            join = _Join.by_key(table.columns, main.keys, len(points))
+            wanted = {role for role in files if files[role] == file}
+            names = choice.further(table.columns, wanted, {*arrays, *files})
+            arrays |= {role: join.take(role, name) for role, name in names.items()}
+        notes.append(f"{file.name} joined by {join.how}")
+    for name, values in arrays.items():
+        if values.ndim != 1 or len(values) != len(points):
             raise DataError(f"{path}: {name} of shape {values.shape} for {len(points)} rows")
-    one_each = {n: v for n, v in arrays.items() if n not in _ROLES and v.shape == (len(points),)}
     return Source(
         points,
-        **known_rows,
+        **{role: arrays.get(role) for role in _COLUMNS},
         origin=note.origin,
         complaint=complaint,
-        columns=one_each | beside,
-        held=held,
+        columns={name: arrays[name] for name in arrays if name not in _COLUMNS},
+        held=main.held,
         title=path.name,
+        notes=tuple(notes),
     )
-
-
-def read_labels(path: str | Path, label: str | None = None) -> Array:
-    """The labels of a file of labels: the column `label`, one of a usual name, or the only one."""
-    path = Path(path)
-    columns = _load(path, "labels")
-    with named_errors(path):
-        _Choice(label=label).check(list(columns))
-        names = [label] if label else [n for n in _ROLES["labels"] if n in columns] or list(columns)
-        if not label and len(names) > 1 and names[0] not in _ROLES["labels"]:
-            raise DataError(f"columns {', '.join(names)}: choose one with --labels FILE:COLUMN")
-        values = columns[names[0]]
-        return values if path.suffix in ARRAY_FILES else label_values(values, names[0])
 
 
 def write_embeddings(source: Source, path: str | Path) -> Path:
@@ -274,9 +272,9 @@ def write_embeddings(source: Source, path: str | Path) -> Path:
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors, ".parquet": _write_parquet}
     if target.suffix not in writers:
         raise InputError("path", target.name, f"a file ending in {', '.join(writers)}")
-    roles = ("labels", "fine_labels", "names")
-    columns = {name: values for name in roles if (values := getattr(source, name)) is not None}
-    columns |= source.columns
+    roles = {role: getattr(source, role) for role in _COLUMNS} | dict(source.columns)
+    columns = {name: values for name, values in roles.items() if values is not None}
+    columns = {n: v.astype(str) if v.dtype.kind == "O" else v for n, v in columns.items()}
     with written_aside(target) as aside:
         points = source.points.astype(np.float32, copy=False)
         writers[target.suffix](aside, points, columns, _Note(source.origin))
@@ -296,7 +294,7 @@ def label_values(values: Sequence[Any], name: str) -> Array:
             allowed = "labels are whole numbers or words"
             raise DataError(f"column {name!r} holds {value} in row {row}; {allowed}")
     texts = [str(int(v)) if isinstance(v, float) else str(v) for v in values]
-    if all(_is_whole(text) and text == str(int(text)) for text in texts):
+    if all(t.removeprefix("-").isdecimal() and t == str(int(t)) for t in texts):
         return np.array([int(text) for text in texts])
     return np.array(texts)
 
@@ -334,7 +332,7 @@ def _write_parquet(path: Path, points: Array, columns: dict[str, Array], note: _
 
 def _read_note(path: Path) -> tuple[_Note, str]:
     """A file's metadata, and a sentence if it cannot be used."""
-    text = read_note(path)
+    text = readers.read_note(path)
     if text is None:
         return _Note(), ""
     try:
@@ -362,33 +360,114 @@ def _several(words: str | Sequence[str]) -> tuple[str, ...]:
     return (words,) if isinstance(words, str) else tuple(words)
 
 
+@dataclass(frozen=True)
+class _Held:
+    """What was read of a file: columns, those of names and ids, the names of all, a remark."""
+
+    columns: Mapping[str, Any]
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    held: tuple[str, ...] = ()
+    remark: str = ""
+
+
 def _read(
-    path: Path, choice: _Choice, texts: Mapping[str, Array]
-) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """The arrays of a file by role (by name where they have none), and the names of all columns."""
-    columns = _load(path, "file")
-    held = tuple(dict.fromkeys([*columns, *texts]))
+    path: Path, choice: _Choice, texts: Mapping[str, Sequence[str]], elsewhere: Sequence[str]
+) -> _Held:
+    """The arrays of a file by role, among them `embeddings`, and the further ones by name."""
+    _check_ending(path, "file")
+    if path.suffix in TABLE_FILES:
+        return _table_arrays(path, choice, elsewhere)
+    columns = {
+        role: np.array(words, np.str_) for role, words in texts.items()
+    } | readers.read_arrays(path)
     with named_errors(path):
-        if path.suffix in TABLE_FILES:
-            return _table_arrays(columns, choice), held
-        columns = {**texts, **columns}
-        beside = {name: columns[name] for name in choice.others.values() if name in columns}
-        return _by_role(columns, choice) | beside, held
+        choice.check([*columns, *elsewhere])
+        features = _matching(list(columns), choice.features)
+        if len(features) > 1:
+            raise DataError(f"--features: arrays {', '.join(features)}; choose one")
+        roles = choice.roles(columns, {name for name in columns if columns[name].ndim != 1})
+        roles |= {"embeddings": features[0]} if features else {}
+        if "embeddings" not in roles:
+            known = ", ".join(_ROLES["embeddings"])
+            raise DataError(f"none of {known}; it holds {', '.join(columns) or 'nothing'}")
+    roles |= {name: name for name in choice.others.values() if name in columns}
+    n, used = len(columns[roles["embeddings"]]), set(roles.values())
+    roles |= {name: name for name, v in columns.items() if name not in used and v.shape == (n,)}
+    keys = {name: columns[name] for name in columns if choice.is_key(name)}
+    return _Held({role: columns[name] for role, name in roles.items()}, keys, tuple(columns))
 
 
-def _load(path: Path, argument: str) -> dict[str, Any]:
+def _read_further(path: Path, argument: str) -> _Held:
+    """The columns of a file of labels or other information, of a table as they are written."""
+    _check_ending(path, argument)
+    if path.suffix in ARRAY_FILES:
+        arrays = readers.read_arrays(path)
+        return _Held({"labels": arrays["embeddings"]} if path.suffix == ".npy" else arrays)
+    names, _, remark = readers.read_head(path)
+    return _Held(readers.read_columns(path, (), names), remark=remark)
+
+
+def _check_ending(path: Path, argument: str) -> None:
     if path.suffix not in (*ARRAY_FILES, *TABLE_FILES):
         allowed = f"a file ending in {', '.join([*ARRAY_FILES, *TABLE_FILES])}"
         raise InputError(argument, path.name, allowed)
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    columns: dict[str, Any] = read_arrays(path) if path.suffix in ARRAY_FILES else read_table(path)
-    if not columns:
-        raise DataError(f"{path}: is empty")
-    if path.suffix in TABLE_FILES and not len(next(iter(columns.values()))):
-        names = ", ".join(list(columns)[:8]) + ", ..." * (len(columns) > 8)
-        raise DataError(f"{path}: has no rows below its header ({names})")
-    return columns
+
+
+# Files of labels and other columns, joined to the rows of the embeddings.
+
+
+@dataclass(frozen=True)
+class _Join:
+    """Rows of a further file for those of the embeddings: by a column of keys, or by position."""
+
+    columns: Mapping[str, Any]
+    rows: Sequence[int]
+    how: str = "row"
+    keys: Sequence[str] = ()  # of the rows of the file, unless they are in the same order
+
+    @classmethod
+    def by_key(cls, columns: Mapping[str, Any], keys: Mapping[str, Any], count: int) -> _Join:
+        """By the two columns of names or ids that have most in common, if any has anything."""
+        join, most, lost = cls(columns, range(count)), 0, None
+        for (own, values), name in product(keys.items(), columns):
+            if len(values) != count or (own != name and not {own, name} <= set(_KEYS)):
+                continue
+            here, there = list(map(str, values)), list(map(str, columns[name]))
+            row_of = {key: row for row, key in enumerate(there) if key}
+            rows = [row_of.get(key, -1) for key in here]
+            if (matches := count - rows.count(-1)) > most:
+                how = f"{name if own == name else f'{own} = {name}'}: {matches:,} of {count:,} rows"
+                join = cls(columns, rows, how, there)
+                if here == there:
+                    join = cls(columns, range(count), how)
+                most, lost = matches, here[rows.index(-1)] if matches < count else None
+        if lost is not None:
+            cure = "complete the file, or remove that column to join by row"
+            raise DataError(f"joined by {join.how}, but there is no {lost!r}; {cure}")
+        return join
+
+    def take(self, role: str, name: str) -> Array:
+        """A column in the order of the embeddings, as its role wants it."""
+        values = self.columns[name]
+        if self.how == "row" and len(values) != len(self.rows):
+            rows = f"{len(values):,} rows for {len(self.rows):,} embeddings"
+            raise DataError(f"{rows}, and no names or ids in both files to join them by")
+        pairs = [] if role in _TEXTS else [p for p in zip(self.keys, values, strict=False) if p[0]]
+        last = dict(pairs)
+        for key, value in pairs:
+            if last[key] != value:
+                raise DataError(f"{key!r} occurs with the {name} {value!r} and {last[key]!r}")
+        if isinstance(values, np.ndarray):
+            return np.asarray(values[np.asarray(self.rows)])
+        return _as_role(role, name, [values[row] for row in self.rows])
+
+
+def _as_role(role: str, name: str, values: Sequence[Any]) -> Array:
+    """Cells of a table as labels or, for a role that is text, as they are written."""
+    if role not in _TEXTS:
+        return label_values(values, name)
+    # Not NumPy's own texts: each would take as much as the longest.
+    return np.array(["" if value is None else str(value) for value in values], object)
 
 
 # Which columns are dimensions, labels and names; doubtful columns are refused.
@@ -399,48 +478,65 @@ _ID_NAME = re.compile(
 )
 _SERIES = 4  # numbered columns from which a table's dimensions are known by their name
 _FEW = 8  # rows from which whole numbers among fractions are no accident
+_OPTIONS = {"labels": "--labels", "fine_labels": "--labels", "names": "--id", "texts": "--text"}
 
 
 @dataclass(frozen=True)
 class _Choice:
     """The columns the user chose: patterns of dimensions, and of columns to leave out."""
 
-    features: Sequence[str] = ()
-    label: str | None = None
-    fine_label: str | None = None
-    id: str | None = None
-    ignore: Sequence[str] = ()
-    others: Mapping[str, str] = field(default_factory=dict)  # by option: columns beside all these
+    features: Sequence[str]
+    chosen: Mapping[str, str | None]  # by role
+    ignore: Sequence[str]
+    others: Mapping[str, str]  # by option: columns beside all these
 
     def check(self, names: Sequence[str]) -> None:
         """Raise `DataError` for a name or a pattern that no column has."""
-        named = {"--labels": [self.label, self.fine_label], "--id": [self.id]}
-        named["--features"] = [*self.features, *(f"!{pattern}" for pattern in self.ignore)]
-        given = [(option, name) for option in named for name in named[option] if name]
+        given = [(_OPTIONS[role], name) for role, name in self.chosen.items() if name is not None]
+        given += [("--features", name) for name in self.features]
+        given += [("--features", f"!{name}") for name in self.ignore]
+        known = set(names)
         for option, name in [*given, *self.others.items()]:
-            if not _matching(names, [name.removeprefix("!")]):
+            plain = name.removeprefix("!")
+            if plain not in known and not _matching(names, [plain]):
                 near, there = did_you_mean(name, names), _listed([repr(n) for n in names])
                 raise DataError(f"{option} {name}: no such column{near}; there is: {there}")
 
+    def roles(self, names: Collection[str], lists: Collection[str] = ()) -> dict[str, str]:
+        """The column of each role: the chosen one, or else the first of a usual name."""
+        found: dict[str, str] = {}
+        for role, usual in _ROLES.items():
+            name = self.chosen.get(role)
+            for known in usual if name is None else (name,):
+                if known in names and not (role in _TEXTS and known in lists):
+                    found.setdefault(role, known)
+        return found
 
-def _by_role(arrays: dict[str, Array], choice: _Choice) -> dict[str, Array]:
-    """Arrays by role, chosen ones first; an array without a role keeps its name."""
-    choice.check(list(arrays))
-    features = _matching(list(arrays), choice.features)
-    if len(features) > 1:
-        raise DataError(f"--features: arrays {', '.join(features)}; choose one")
-    chosen = {"embeddings": next(iter(features), None), "labels": choice.label, "names": choice.id}
-    chosen["fine_labels"] = choice.fine_label
-    for role, usual in _ROLES.items():
-        flat = [n for n in usual if n in arrays and (role != "names" or arrays[n].ndim == 1)]
-        name = chosen.get(role) or next(iter(flat), None)
-        if name is not None:
-            others = {n: v for n, v in arrays.items() if n not in (role, name)}
-            arrays = {role: arrays[name]} | others
-    return arrays
+    def further(
+        self, table: Mapping[str, Any], wanted: Collection[str], known: Collection[str]
+    ) -> dict[str, str]:
+        """Columns of a further file: those it is given for, and others that are not known yet.
+
+        Labels are the chosen column, one of a usual name, or the only one that names no rows.
+        """
+        names = self.roles(table) | {name: name for name in self.others.values() if name in table}
+        names = {role: name for role, name in names.items() if role in wanted or role not in known}
+        names.pop("embeddings", None)
+        for role in {"labels", "fine_labels"}.intersection(wanted).difference(names):
+            plain = [n for n in table if n not in names.values() and not self.is_key(n)]
+            if self.chosen[role] is not None or len(plain or table) > 1:
+                listed = ", ".join(table) + did_you_mean(self.chosen[role] or "", table)
+                raise DataError(f"columns {listed}: choose one with --labels FILE:COLUMN")
+            names[role] = next(iter(plain or table))
+        return names
+
+    def is_key(self, name: str) -> bool:
+        """Whether a column may name the rows."""
+        own = self.chosen.get("names")
+        return name == own or name in _ROLES["names"] or bool(_ID_NAME.search(name))
 
 
-def _table_arrays(columns: Mapping[str, Sequence[Any]], choice: _Choice) -> dict[str, Array]:
+def _table_arrays(path: Path, choice: _Choice, elsewhere: Sequence[str]) -> _Held:
     """The arrays of a table: `embeddings`, and one for each other role that a column has.
 
     A role is filled by the chosen column, or else by the first of its usual names in the table;
@@ -448,36 +544,51 @@ def _table_arrays(columns: Mapping[str, Sequence[Any]], choice: _Choice) -> dict
     remaining ones, which must then be numeric, not look like an id, and not fall outside a numbered
     series. Raises `DataError`.
     """
-    choice.check(list(columns))
-    ignored = _matching(list(columns), choice.ignore)
-    kept = {name: values for name, values in columns.items() if name not in ignored}
-    lists = {name for name in kept if any(isinstance(v, list | np.ndarray) for v in kept[name])}
-    name_columns = [n for n in _ROLES["names"] if n not in lists]  # `text` may hold vectors
-    usual = {
-        "labels": (choice.label, *_ROLES["labels"]),
-        "fine_labels": (choice.fine_label, *_ROLES["fine_labels"]),
-        "names": (choice.id, *name_columns),
-    }
-    roles = {role: next((n for n in names if n in kept), None) for role, names in usual.items()}
-    arrays = {}
-    for role, name in roles.items():
-        if name is not None and role == "names":
-            arrays[role] = np.array(list(map(str, kept[name])))
-        elif name is not None:
-            arrays[role] = label_values(kept[name], name)
-    arrays |= {name: label_values(columns[name], name) for name in choice.others.values()}
-    # A second column of names is no dimension; a second one of labels (x, y, label) may be.
-    taken = {*roles.values(), *name_columns, *choice.others.values()}
-    dimensions = [name for name in kept if name not in taken]
-    if choice.features:
-        dimensions = _matching(list(kept), choice.features)
-    if vectors := [name for name in dimensions if name in lists]:
-        return arrays | {"embeddings": _of_lists(kept, vectors)}
-    series = _series(dimensions)
-    doubts = {name: why for name in dimensions if (why := _not_numbers(kept[name]))}
-    numbers = {name: _numbers(kept[name], name) for name in dimensions if name not in doubts}
-    if not choice.features:
-        doubts |= _doubtful(numbers, kept, series)
+    held, lists, remark = readers.read_head(path)
+    with named_errors(path):
+        choice.check([*held, *elsewhere])
+        ignored = set(_matching(held, choice.ignore))
+        kept = [name for name in held if name not in ignored]
+        roles = {role: n for role, n in choice.roles(kept, lists).items() if role in _COLUMNS}
+        roles |= {name: name for name in choice.others.values() if name in held}
+        # A second column of names is no dimension; a second one of labels (x, y, label) may be.
+        usual = [n for role in _TEXTS for n in _ROLES[role] if n in kept and n not in lists]
+        words = dict.fromkeys([*roles.values(), *usual])
+        dimensions = [name for name in kept if name not in words]
+        if choice.features:
+            dimensions = _matching(kept, choice.features)
+        if vectors := [name for name in dimensions if name in lists]:
+            dimensions = [_vector_column(vectors)]
+    columns = readers.read_columns(path, [name for name in dimensions if name not in words], words)
+    with named_errors(path):
+        if not any(map(len, columns.values())):
+            raise DataError(f"has no rows below its header ({_listed(held)})")
+        arrays = {role: _as_role(role, name, columns[name]) for role, name in roles.items()}
+        keys = {name: columns[name] for name in words if choice.is_key(name)}
+        numbers = {n: columns[n] if n in words else columns.pop(n) for n in dimensions}
+        if not numbers:
+            raise DataError(f"no columns of numbers; it holds {_listed(held)}")
+        points = numbers[dimensions[0]] if vectors else _stacked(numbers, choice.features)
+    return _Held(arrays | {"embeddings": points}, keys, tuple(held), remark)
+
+
+def _stacked(columns: dict[str, Any], chosen: Sequence[str]) -> Array:
+    """Columns as dimensions, which are taken out of the dictionary one by one.
+
+    Raises `DataError` for those that hold something else, or look like it and were not `chosen`.
+    """
+    series, doubts, numbers = _series(list(columns)), {}, {}
+    for name in list(columns):
+        values = columns.pop(name)
+        values = readers.as_numbers(values) if isinstance(values, list) else values
+        if isinstance(values, str):
+            doubts[name] = values
+        elif values.dtype.kind == "f" and np.isnan(values).all():
+            doubts[name] = "is empty"
+        else:
+            numbers[name] = values
+    if not chosen:
+        doubts |= _doubtful(numbers, series)
     if doubts:
         name = next(iter(doubts))
         reasons = "; ".join(f"column {name!r} {why}" for name, why in doubts.items())
@@ -485,58 +596,38 @@ def _table_arrays(columns: Mapping[str, Sequence[Any]], choice: _Choice) -> dict
             f"{reasons}. Leave it out (--features '!{name}'), use it as labels or names (--labels "
             f"{name!r}, --id {name!r}), or name the dimensions (--features '{series or 'f'}*')"
         )
-    return arrays | ({"embeddings": np.array(list(numbers.values())).T} if numbers else {})
+    dtypes = [v.dtype if v.dtype.kind == "f" else np.dtype(np.float64) for v in numbers.values()]
+    points = np.empty((len(next(iter(numbers.values()))), len(numbers)), np.result_type(*dtypes))
+    for i, name in enumerate(list(numbers)):
+        points[:, i] = numbers.pop(name)
+    return points
 
 
-def _not_numbers(values: Sequence[Any]) -> str:
-    """Why a column is not numeric; empty if it may be."""
-    for row, value in enumerate(values, 1):
-        try:
-            float("nan" if value is None or value == "" else value)
-        except (TypeError, ValueError):
-            return f"is neither numbers nor a known name ({str(value)[:40]!r} in row {row})"
-    return ""
-
-
-def _numbers(values: Sequence[Any], name: str) -> list[float]:
-    for row, value in enumerate(values, 1):
-        if value is None or value == "":
-            raise DataError(f"column {name!r} is empty in row {row}")
-    return [float(value) for value in values]
-
-
-def _of_lists(columns: Mapping[str, Sequence[Any]], names: list[str]) -> Array:
+def _vector_column(names: list[str]) -> str:
     usual = [name for name in names if name in ("embeddings", "embedding", "features")]
-    if len(names) > 1 and len(usual) != 1:
+    if len(names if len(names) == 1 else usual) != 1:
         listed = _listed([repr(name) for name in names])
         raise DataError(f"columns {listed} all hold lists; choose one with --features")
-    name = names[0] if len(names) == 1 else usual[0]
-    lengths = {len(v) if isinstance(v, list | np.ndarray) else 0 for v in columns[name]}
-    if len(lengths) > 1:
-        spread = f"{min(lengths)} to {max(lengths)} numbers"
-        raise DataError(f"column {name!r} holds lists of {spread}; all must be alike")
-    return np.asarray([list(v) for v in columns[name]], np.float64)
+    return [*usual, *names][0]
 
 
 def _series(names: Sequence[str]) -> str | None:
     """The common stem of numbered names (`f` of f0, f1, ...); None if there is none."""
-    stems = [re.sub(r"\d+$", "", name) for name in names if re.search(r"\d$", name)]
-    stem = max(set(stems), key=stems.count, default=None)
-    return stem if stems.count(stem or "") >= max(_SERIES, len(names) / 2) else None
+    stems = Counter(re.sub(r"\d+$", "", name) for name in names if re.search(r"\d$", name))
+    stem, count = stems.most_common(1)[0] if stems else ("", 0)
+    return stem if count >= max(_SERIES, len(names) / 2) else None
 
 
-def _doubtful(
-    numbers: Mapping[str, list[float]], columns: Mapping[str, Sequence[Any]], series: str | None
-) -> dict[str, str]:
+def _doubtful(numbers: Mapping[str, Array], series: str | None) -> dict[str, str]:
     """Numeric columns that do not look like dimensions, and why."""
-    whole = {name for name in numbers if all(_is_whole(str(v)) for v in columns[name])}
+    whole = {name for name, values in numbers.items() if values.dtype.kind in "iu"}
     doubts = {}
     for name, values in numbers.items():
         if series is not None and re.fullmatch(re.escape(series) + r"\d+", name):
             continue
-        odd = len(values) >= _FEW and len(set(values)) > 1 and name in whole
+        odd = name in whole and len(values) >= _FEW and bool((values != values[0]).any())
         if _ID_NAME.search(name) or (odd and len(whole) < len(numbers) / 2):
-            doubts[name] = f"looks like an id (such as {columns[name][0]})"
+            doubts[name] = f"looks like an id (such as {values[0]})"
         elif series is not None:
             doubts[name] = f"is not one of the columns {series}0, {series}1, ..."
     return doubts
@@ -544,13 +635,8 @@ def _doubtful(
 
 def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     """The names that equal or match one of the patterns, in their own order."""
-    return [
-        n for n in names if any(n == pattern or fnmatchcase(n, pattern) for pattern in patterns)
-    ]
-
-
-def _is_whole(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+    exact, wild = set(patterns), [pattern for pattern in patterns if set("*?[") & set(pattern)]
+    return [n for n in names if n in exact or any(fnmatchcase(n, pattern) for pattern in wild)]
 
 
 def _listed(names: Sequence[str]) -> str:
