@@ -1,6 +1,7 @@
 """What people get wrong when they call a function, and the sentence that helps them."""
 
 import copy
+import inspect
 
 import numpy as np
 import pytest
@@ -80,6 +81,60 @@ def test_a_likely_mistake_gets_a_sentence_that_helps(name):
         call()
     assert words in str(error.value)
     assert len(str(error.value)) < 400
+
+
+# Right arguments of what takes a truth value, a seed, a generator or thresholds.
+SGD = torch.optim.SGD(MODEL.parameters(), 0.1)
+LOSS_KINDS = [kind for kind in vars(uc.losses).values() if inspect.isclass(kind)]
+LOSS_KINDS = [kind for kind in LOSS_KINDS if issubclass(kind, uc.Loss) and "Loss" in kind.__name__]
+CALLS = {
+    uc.measure: {"embeddings": Z, "labels": Y},
+    uc.diagnose: {"embeddings": Z, "labels": Y},
+    uc.retrieval: {"queries": Z, "query_labels": Y},
+    uc.clustering: {"x": Z, "labels": Y},
+    uc.verification: {"embeddings": Z, "labels": Y},
+    uc.suspect_labels: {"embeddings": Z, "labels": Y},
+    uc.drift: {"loss_fn": TRIPLETS, "embeddings": Z, "labels": Y},
+    uc.mode_drift: {"loss_fn": TRIPLETS, "embeddings": Z, "labels": Y},
+    uc.pairwise_distances: {"x": Z},
+    uc.confidence: {"values": Z[:, 0]},
+    uc.metrics.kmeans: {"x": Z, "clusters": 2},
+    uc.metrics.rerank: {"queries": Z, "gallery": Z},
+    uc.metrics.modes_per_class: {"x": Z.repeat(3, 1), "labels": Y * 3},
+    uc.Guard: {"model": MODEL, "optimizer": SGD, "loss_fn": TRIPLETS},
+    uc.watch: {"model": MODEL, "criterion": TRIPLETS, "optimizer": SGD},
+    uc.CollapseMonitor: {},
+    uc.health.judge: {"health": uc.measure(Z, Y)},
+    uc.Miner: {},
+    uc.backbones.build: {"name": "mlp", "dim": 2, "shape": (3,)},
+    as_pairs: {"tuples": uc.Miner("easy", "hard")(Z, Y)},
+    **{kind: {"num_classes": 3, "dim": 3, "loss": TRIPLETS} for kind in LOSS_KINDS},
+}
+WRONG = {"seed": (-1, "0"), "generator": (5,), "thresholds": ({}, {"cone_median": 1})}
+WRONG |= {"shape": ("x", 5)}
+CHECKED = [
+    pytest.param(function, name, wrong, id=f"{function.__name__}-{name}")
+    for function in CALLS
+    if not inspect.isabstract(function)
+    for name, argument in inspect.signature(function).parameters.items()
+    if (wrong := ("no", 5) if isinstance(argument.default, bool) else WRONG.get(name))
+]
+
+
+@pytest.mark.parametrize(("function", "name", "wrong"), CHECKED)
+def test_a_text_is_no_truth_value_and_a_number_no_generator(function, name, wrong):
+    known = inspect.signature(function).parameters
+    right = {key: value for key, value in CALLS[function].items() if key in known}
+    function(**right)
+    for value in wrong:
+        with refused(name):
+            function(**{**right, name: value})
+
+
+def test_one_row_is_refused_as_it_cannot_be_judged():
+    for judged in (uc.measure, uc.diagnose):
+        with refused("embeddings"):
+            judged(Z[:1])
 
 
 def test_a_choice_is_checked_when_it_is_set():

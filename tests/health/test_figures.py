@@ -115,7 +115,6 @@ def test_rows_that_are_not_numbers_are_diverging(bad):
 @pytest.mark.parametrize(
     ("rows", "labels", "verdict"),
     [
-        ([[1.0, 2.0]], [0], "healthy"),
         ([[1.0, 2.0]] * 4, [0, 0, 1, 1], "network-collapse"),
         ([[0.0], [1.0], [2.0]], [0, 0, 0], "healthy"),
         ([[0.0], [1.0], [2.5]], [0, 1, 2], "healthy"),

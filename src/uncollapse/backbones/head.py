@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from uncollapse._base.check import InputError
+from uncollapse._base.check import InputError, check_bool
 
 
 class Head(nn.Module):
@@ -27,7 +27,7 @@ class Head(nn.Module):
     def __init__(self, features: int, dim: int | None, *, normalize: bool = False) -> None:
         super().__init__()
         self.linear = nn.Identity() if dim is None else nn.Linear(features, dim)
-        self.features, self.normalize = features, normalize
+        self.features, self.normalize = features, check_bool("normalize", normalize)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, features]` or `[B, features, h, w]` to `[B, dim]`."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from uncollapse._base.check import InputError, check_choice, check_int
+from uncollapse._base.check import InputError, check_bool, check_choice, check_int, check_kind
 from uncollapse._base.extras import MissingExtraError
 from uncollapse.backbones import networks
 from uncollapse.backbones.head import Embedder, Head, freeze_batch_norm
@@ -101,12 +101,12 @@ def build(
     >>> tuple(model.eval()(torch.rand(2, 1, 80, 80)).shape)
     (2, 64)
     """
-    check_int("dim", dim)
-    check_choice("head", head, HEADS)
-    sample = tuple(check_int("shape", length) for length in shape)
+    dim, head = check_int("dim", dim), check_choice("head", head, HEADS)
+    sample = tuple(check_int("shape", n) for n in (shape if isinstance(shape, Sequence) else ()))
     if len(sample) not in (1, 3):
-        raise InputError("shape", sample, "(channels, height, width) or (features,)")
-    generator = torch.Generator().manual_seed(0) if generator is None else generator
+        raise InputError("shape", shape, "(channels, height, width) or (features,)")
+    generator = generator or torch.Generator().manual_seed(0)
+    check_kind("generator", generator, torch.Generator, "a torch.Generator or None")
     # Layers draw from the global state when they are made; those draws are thrown away below, or
     # seeded from the generator where the network is not ours.
     with torch.random.fork_rng(devices=[]):
@@ -120,7 +120,7 @@ def build(
         initialise(model.trunk, init, generator)
     initialise(model.head, init, generator)
     _load(model.trunk, name, weights)
-    if freeze_bn:
+    if check_bool("freeze_bn", freeze_bn):
         freeze_batch_norm(model)
     return freeze_stages(model, freeze, sample)
 

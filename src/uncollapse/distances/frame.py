@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import ArrayLike, class_ids, label_array, points
-from uncollapse._base.check import InputError
+from uncollapse._base.check import InputError, check_bool
 from uncollapse._base.extras import compiled
 
 _COMPILED_FROM = 128  # rows from which loading the compiled kernels is worth it
@@ -723,6 +723,7 @@ def pairwise_distances(
     [[9.0], [4.0]]
     """
     a = points(x)
+    check_bool("squared", squared)
     if y is None:
         return known_distances(a, squared=squared)
     b = _other_rows(y, a)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, ClassLayout, class_ids, points
-from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_bool, check_int, check_kind, check_number
 from uncollapse._base.extras import keep_memory
 from uncollapse.distances import centre, pairwise_distances
 from uncollapse.health.figures import to_host
@@ -55,7 +55,8 @@ class Drift(Shown):
     def card(self) -> Card:
         """Whether the loss shrinks the embedding, and the figures."""
         does = "pulls the embedding together" if self.value > NO_DRIFT else "does not shrink it"
-        return Card(f"Drift: the loss {does}", figures=vars(self))
+        figures = {"drift": self.value, "spread": self.spread, "relative loss": self.relative_loss}
+        return Card(f"Drift: the loss {does}", figures=figures)
 
 
 def drift(
@@ -381,6 +382,7 @@ def probe(
     """
     check_int("steps", steps, _LEAST)
     check_number("lr", lr, 0.0)
+    check_kind("model", model, nn.Module, "the network")
     keep_memory()
     trial = copy.deepcopy(model).train()
     device = next(trial.parameters(), torch.empty(0)).device
@@ -433,7 +435,7 @@ def batch_gradient(
     ([-1.0, 1.0], [2.0, 6.0], 2.0, 10.0)
     """
     leaf = points(z, "embeddings", min_rows=2).detach()
-    if normalize:
+    if check_bool("normalize", normalize):
         leaf = torch.nn.functional.normalize(leaf, dim=1)
     leaf = leaf.clone().requires_grad_(True)
     with reading(loss_fn):

@@ -21,7 +21,7 @@ from uncollapse._base.arrays import (
     label_array,
     points,
 )
-from uncollapse._base.check import InputError, check_int
+from uncollapse._base.check import InputError, check_bool, check_int
 from uncollapse.distances import binary_scale, pairwise_distances, working_dtype
 from uncollapse.geometry import Thickness, thickness
 from uncollapse.geometry.diameters import diameter_bracket
@@ -50,6 +50,7 @@ _ROOM = 3  # a class counts if it has rows for this many neighbourhoods
 _TIE = 2.0**-40  # relative: equal distances that rounding tells apart
 _VOTES_TIE = 1e-9  # relative difference of distances that counts as none
 _BINS = 40
+_PART = 256  # rows of a sample whose distances are compared together
 _COSINE_ROWS = 512  # whose 130,000 pairs give the quantiles of the cosine
 
 
@@ -70,12 +71,11 @@ def measure(
 
     Distances are taken about the centre in float64, so neither the position nor the scale of the
     embedding changes a figure beyond rounding, in any dtype. Diameters are exact unless there are
-    too many pairs to compare (from about 23,000 rows of 384 dimensions on): then they are the
-    largest distance between rows far from the centre, and `diameter_most` bounds them. What
-    would cost N² is measured on `sample` rows, balanced over the classes; separation is then an
-    upper bound. `modes=False` skips counting the modes of each class: the slowest part, and not in
-    the verdict. `cosine=False`: rows are compared by Euclidean distance alone, so only rows of
-    length 1 can be a cone.
+    too many pairs (from about 23,000 rows of 384 dimensions on): then they are the largest distance
+    between rows far from the centre, and `diameter_most` bounds them. What would cost N² is
+    measured on `sample` rows, evenly over classes; separation is then an upper bound. `modes=False`
+    skips the slowest part, the modes of each class, which are not in the verdict. `cosine=False`:
+    rows are compared by Euclidean distance alone, so only rows of length 1 can be a cone.
 
     **One snapshot can decide** that all rows agree to the precision of their dtype, or to four
     digits of their distance from the origin; that they share one direction; that classes are
@@ -89,8 +89,7 @@ def measure(
     reference or beside chance; without, by `before`, the embeddings of the same rows at the start,
     which are then the reference too, unless another is given.
 
-    >>> z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
-    >>> labels = torch.arange(60) % 6
+    >>> z, labels = torch.randn(60, 8, generator=torch.manual_seed(0)), torch.arange(60) % 6
     >>> first = measure(z, labels)
     >>> print(measure(z * 1e-3, labels, reference=first))
     network-collapse
@@ -98,24 +97,23 @@ def measure(
     >>> measure(z + 30, labels).verdict, measure(z + 30, labels, cosine=False).verdict
     ('cone', 'healthy')
     """
-    check_int("sample", sample, 8)
-    limits = thresholds or Thresholds()
+    check_int("sample", sample, 8), check_bool("modes", modes)
+    limits, embeddings = Thresholds.of(thresholds), as_rows(embeddings, "embeddings", min_rows=2)
     if reference is None and before is not None:
-        reference = measure(
-            before, labels, fine_labels=fine_labels, sample=sample, modes=False, seed=seed
-        )
+        how: dict[str, Any] = {"fine_labels": fine_labels, "sample": sample, "seed": seed}
+        reference = measure(before, labels, modes=False, **how)
     spoiled = metrics.find_spoiled(embeddings, neighbours=False)
     if 0 < len(spoiled.invalid) <= metrics.FEW_INVALID * spoiled.n:
         kept = spoiled.kept(["invalid"])
-        embeddings = as_rows(embeddings)[kept]
+        embeddings = embeddings[kept]
         before = None if before is None else as_rows(before)[kept]
         labels = None if labels is None else label_array(labels)[kept]
         fine_labels = None if fine_labels is None else label_array(fine_labels)[kept]
     inner: dict[str, Any] = {"modes": modes, "fine_labels": fine_labels, "before": before}
     health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, **inner)
-    health = replace(health, invalid_rows=len(spoiled.invalid), zero_rows=len(spoiled.zero))
-    health = replace(health, equal_rows=spoiled.most_equal)
-    return judge(health, limits, Reference.of(reference), cosine=cosine)
+    lost, zero, equal = len(spoiled.invalid), len(spoiled.zero), spoiled.most_equal
+    health = replace(health, invalid_rows=lost, zero_rows=zero, equal_rows=equal)
+    return judge(health, limits, reference, cosine=cosine)
 
 
 def health_figures(
@@ -441,21 +439,41 @@ def nearest_labels(distance: Array, ids: Array) -> NearestLabels | None:
     rows = int(counts[counts > 1].sum())
     if rows == 0 or counts.max() == n:
         return None
-    others = np.where(np.eye(n, dtype=bool), np.inf, distance)
-    nearest = others <= others.min(axis=1, keepdims=True) * (1 + _VOTES_TIE)
-    votes = nearest / nearest.sum(axis=1, keepdims=True)  # each row divides one vote
-    joined = votes + votes.T
-    share = float(votes[ids[:, None] == ids].sum())
+    voter, chosen = _nearest_pairs(distance)
+    vote = 1 / np.bincount(voter, minlength=n)[voter]  # each row divides one vote
+    # What a pair joins: the votes of one row for the other, and back where that is mutual.
+    key, back = voter * n + chosen, chosen * n + voter
+    place = np.minimum(np.searchsorted(key, back), len(key) - 1)
+    returned = np.where(key[place] == back, vote[place], 0.0)
+    share = float(vote[ids[voter] == ids[chosen]].sum())
     same = [float(_ordered_choices(counts, k).sum()) / _falling(n, k) for k in (2, 3, 4)]
     pairs, triples = same[0], same[1]
     # Two pairs without a row in common: both of one class, or of two.
     two = _ordered_choices(counts, 2)
     apart = same[2] + float(two.sum() ** 2 - (two**2).sum()) / _falling(n, 4)
-    alike = float((joined**2).sum()) / 2
-    meeting = float((joined.sum(axis=1) ** 2).sum()) - 2 * alike
+    alike = float((vote**2 + vote * returned).sum())
+    meeting = float(((1 + np.bincount(chosen, vote, n)) ** 2).sum()) - 2 * alike
     second = alike * pairs + meeting * triples + (n**2 - alike - meeting) * apart
     variance = max(0.0, second - (n * pairs) ** 2)
     return NearestLabels(share / rows, n * pairs / rows, math.sqrt(variance) / rows, rows)
+
+
+def _nearest_pairs(distance: Array) -> tuple[Array, Array]:
+    """Each row with its nearest other ones: several where they tie; rows ascending."""
+    rows, columns = [], []
+    for part in _row_parts(len(distance)):
+        others = distance[part].copy()
+        others[np.arange(len(others)), np.arange(len(distance))[part]] = np.inf
+        nearest = others <= others.min(axis=1, keepdims=True) * (1 + _VOTES_TIE)
+        i, j = np.nonzero(nearest)
+        rows.append(i + part.start)
+        columns.append(j)
+    return np.concatenate(rows), np.concatenate(columns)
+
+
+def _row_parts(n: int) -> list[slice]:
+    """So few rows at a time that what is made of their distances is small."""
+    return [slice(low, min(low + _PART, n)) for low in range(0, n, _PART)]
 
 
 def _ordered_choices(counts: Array, k: int) -> Array:
@@ -480,10 +498,21 @@ class _Sample:
 
     @classmethod
     def of(cls, x: Tensor, layout: ClassLayout, most: int, seed: int) -> _Sample:
-        chosen = balanced_rows(layout.ids, most, np.random.default_rng(seed))
+        chosen = balanced_rows(layout.ids, most, np.random.default_rng(check_int("seed", seed, 0)))
         rows, ids = x[torch.from_numpy(chosen)], layout.ids[chosen]
         distance = pairwise_distances(rows.double()).numpy()
         return cls(chosen, rows, ids, distance, ids[:, None] == ids)
+
+    def reaches(self) -> tuple[Array, Array, Array]:
+        """Of each row the distance to its nearest of the class, nearest other, farthest of it."""
+        own, other, farthest = (np.empty(len(self.ids)) for _ in range(3))
+        for part in _row_parts(len(self.ids)):
+            distance, same = self.distance[part], self.same[part]
+            mates = same & (np.arange(len(self.ids)) != np.arange(part.start, part.stop)[:, None])
+            own[part] = np.where(mates, distance, np.inf).min(axis=1)
+            other[part] = np.where(same, np.inf, distance).min(axis=1)
+            farthest[part] = np.where(mates, distance, 0.0).max(axis=1)
+        return own, other, farthest
 
     @property
     def between(self) -> Array:
@@ -499,9 +528,7 @@ def _class_figures(
 ) -> dict[str, Any]:
     several = len(np.unique(part.ids)) > 1
     apart = float(np.median(part.between)) if several else 0.0
-    others = np.where(np.eye(len(part.ids), dtype=bool), np.inf, part.distance)
-    own = np.where(part.same, others, np.inf).min(axis=1)
-    other = np.where(part.same, np.inf, part.distance).min(axis=1)
+    own, other, farthest = part.reaches()
     usable = np.isfinite(own) & np.isfinite(other)
     fields: dict[str, Any] = {
         "classes": _classes(x, layout, part, whole, apart),
@@ -514,7 +541,6 @@ def _class_figures(
         fields |= {"agreement": float((own < other)[usable].mean()), "chance": float(same.mean())}
     if several:
         # HNM (5): the anchor may be its own positive, at distance 0.
-        farthest = np.where(part.same & np.isfinite(others), part.distance, 0.0).max(axis=1)
         separation = float((other - farthest).min())
         fields |= {
             "separation": separation,
@@ -549,10 +575,11 @@ def _classes(
 
 def _within_share(part: _Sample) -> float:
     """Share of the variance that lies inside the classes, from squared distances alone."""
-    squares = (part.distance / (part.distance.max() or 1.0)) ** 2
-    counts = part.same.sum(axis=1)
-    inside = float(((squares * part.same).sum(axis=1) / counts).sum())
-    total = float(squares.sum()) / len(squares)
+    largest, inside, total = part.distance.max() or 1.0, 0.0, 0.0
+    for rows in _row_parts(len(part.ids)):
+        squares, same = (part.distance[rows] / largest) ** 2, part.same[rows]
+        inside += float(((squares * same).sum(axis=1) / same.sum(axis=1)).sum())
+        total += float(squares.sum()) / len(part.ids)
     return inside / total if total > 0 else 0.0
 
 

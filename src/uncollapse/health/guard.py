@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from uncollapse._base.arrays import ArrayLike
-from uncollapse._base.check import InputError, check_choice, check_int, check_number, percent
+from uncollapse._base.check import InputError, check_bool, check_choice, check_int, check_number
+from uncollapse._base.table import percent
 from uncollapse.health import race as races
 from uncollapse.health.advice import Strategy, contenders, rank_strategies
 from uncollapse.health.drifts import LossFn, drift, has_unit_rows, predict_scale
@@ -157,7 +158,8 @@ class Guard:
         self._rates = [_LowerRates(each) for each in self.optimizers]
         budget = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)
         self._state = _State(race_left=budget)
-        if not race or action != "rescue" or (trial is None and self.first == Strategy()):
+        can_race = check_bool("race", race) and action == "rescue"
+        if not can_race or (trial is None and self.first == Strategy()):
             trial = Trial(model, optimizer, loss_fn)
         self._trial = trial or LoopTrial(model, optimizer, loss_fn, max_norm)
         if action == "rescue":

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array, scalar
-from uncollapse._base.check import InputError, check_int, percent
+from uncollapse._base.check import InputError, check_int, check_kind, percent
 from uncollapse.health.advice import advise
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures, to_host
 from uncollapse.health.resting import StuckLoss
@@ -118,12 +118,11 @@ class CollapseMonitor:
     ) -> None:
         if isinstance(loss_fn, type):
             raise InputError("loss_fn", f"the class {loss_fn.__name__}", "a loss, not its class")
-        if thresholds is not None and not isinstance(thresholds, Thresholds):
-            raise InputError("thresholds", thresholds, "Thresholds(...), or None")
         if on_change is not None and not callable(on_change):
             raise InputError("on_change", on_change, "a function of a Health, or None")
-        self.settings = (settings or RunSettings()).known(settings_of(loss_fn, miner))
-        self.thresholds = thresholds or Thresholds()
+        given = check_kind("settings", settings or RunSettings(), RunSettings, "RunSettings(...)")
+        self.settings = given.known(settings_of(loss_fn, miner))
+        self.thresholds = Thresholds.of(thresholds)
         self.every, self.patience = check_int("every", every), check_int("patience", patience)
         self.on_change = on_change
         self.recent = RecentRows()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uncollapse._base.check import check_number, percent
+from uncollapse._base.check import check_bool, check_kind, check_number, percent
 from uncollapse._base.files import read_toml
 from uncollapse.geometry import Thickness
 from uncollapse.metrics.result import Card, Shown
@@ -325,6 +325,12 @@ class Thresholds:
                 check_number(field.name, value, 0.0)
         check_number("shrink_ratio", self.shrink_ratio, self.collapse_ratio)
 
+    @classmethod
+    def of(cls, given: Thresholds | None) -> Thresholds:
+        """What a user may pass: thresholds, or None for these."""
+        given = cls() if given is None else given
+        return check_kind("thresholds", given, Thresholds, "Thresholds(...), or None")
+
     def easier(self, factor: float) -> Thresholds:
         """Thresholds that call more states bad, by `factor`: these withdraw a bad verdict."""
         larger = (
@@ -343,7 +349,7 @@ class Thresholds:
 def judge(
     health: Health,
     thresholds: Thresholds | None = None,
-    reference: Reference | None = None,
+    reference: Health | Reference | float | None = None,
     *,
     cosine: bool = True,
     ignore: Collection[str] = (),
@@ -367,7 +373,9 @@ def judge(
     >>> judge(health, reference=Reference(1e4 * health.diameter)).verdict
     'network-collapse'
     """
-    limits, unit = thresholds or Thresholds(), health.norms.are_one
+    check_kind("health", health, Health, "a Health, as measure gives")
+    limits, unit = Thresholds.of(thresholds), health.norms.are_one
+    reference = Reference.of(reference)
     order = (*_FIRST, *(name for name in VERDICTS if name != "uninformative"), "uninformative")
     relative = None
     if reference is not None and reference.diameter > 0:
@@ -376,7 +384,7 @@ def judge(
     reasons = {
         name: [why for rule in VERDICTS[name].rules if (why := rule(health, limits, reference))]
         for name in order
-        if name not in ignore and (name != "cone" or cosine or unit)
+        if name not in ignore and (name != "cone" or check_bool("cosine", cosine) or unit)
     }
     held = [name for name, why in reasons.items() if why]
     if not held:

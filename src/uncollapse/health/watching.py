@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from uncollapse._base.arrays import ArrayLike, label_array
-from uncollapse._base.check import InputError, check_int, did_you_mean, percent
+from uncollapse._base.check import InputError, check_bool, check_int, did_you_mean, percent
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import advise_on
 from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, read_labels
@@ -126,7 +126,8 @@ class Watch(Shown):
         **guarded: Any,
     ) -> None:
         watched = None if layer is None else _submodule(model, layer)
-        if layer is None and not by_hand and not isinstance(criterion, nn.Module):
+        hooked = layer is None and not check_bool("by_hand", by_hand)
+        if hooked and not isinstance(criterion, nn.Module):
             allowed = "the loss module that the loop calls (a function: as the forward of a module)"
             raise InputError("criterion", type(criterion).__name__, f"{allowed}, or a layer")
         monitor = monitor or CollapseMonitor(criterion, miner=miner)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, eager
 from uncollapse._base.check import Choice as Choice
-from uncollapse._base.check import InputError, Setting
+from uncollapse._base.check import InputError, Setting, check_bool
 from uncollapse._base.check import Number as Number
 from uncollapse.distances.frame import Batch as Batch
 from uncollapse.distances.frame import on_host as on_host
@@ -89,7 +89,7 @@ class Loss(nn.Module, ABC):
     `normalize` says whether embeddings are divided by their norms first. A subclass gives `value`.
     """
 
-    normalize: bool
+    normalize = Setting(check_bool)
     labels_needed = False  # also where tuples are given
     labels_used = True
 

@@ -1,7 +1,7 @@
 """Losses around others: sums of losses, trimmed tuples, cross-entropy beside a metric loss."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from uncollapse._base.arrays import ArrayLike
-from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.check import InputError, check_choice, check_int, check_kind, check_number
 from uncollapse.distances import working_dtype
 from uncollapse.losses.base import (
     Batch,
@@ -24,6 +24,7 @@ from uncollapse.losses.base import (
 )
 from uncollapse.losses.on_graph import graph_rows
 from uncollapse.losses.proxies import NamedClasses, check_columns, parameter_rows
+from uncollapse.mining.random import check_generator
 
 
 class MultipleLosses(Wrapper):
@@ -54,14 +55,15 @@ class MultipleLosses(Wrapper):
     """
 
     def __init__(self, losses: Sequence[Loss], *, weights: Sequence[float] | None = None) -> None:
-        given = list(losses)
+        given = list(check_kind("losses", losses, Iterable, "two losses or more"))
         if len(given) < 2:
             raise InputError("losses", f"{len(given)}", "two losses or more")
         for loss in given:
             if not isinstance(loss, Loss):
                 raise InputError("losses", type(loss).__name__, "losses of uncollapse.losses")
         super().__init__(given[0])
-        factors = [1.0] * len(given) if weights is None else list(weights)
+        weights = [1.0] * len(given) if weights is None else weights
+        factors = list(check_kind("weights", weights, Iterable, "one number for each loss"))
         if len(factors) != len(given):
             raise InputError("weights", f"{len(factors)}", f"{len(given)}, one for each loss")
         self.others = nn.ModuleList(given[1:])
@@ -264,8 +266,8 @@ class IdentityLoss(Wrapper):
         super().__init__(loss)
         shape = check_int("num_classes", num_classes, 2), check_int("dim", dim)
         self.weight, self.label_smoothing, self.neck = weight, label_smoothing, neck
-        rows = torch.randn(shape, generator=generator) / math.sqrt(dim)
-        self.classifier = nn.Parameter(rows)
+        drawn = torch.randn(shape, generator=check_generator("generator", generator))
+        self.classifier = nn.Parameter(drawn / math.sqrt(dim))
         self.names = NamedClasses(shape[0])
 
     def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike
-from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_bool, check_int, check_number
 from uncollapse.losses.base import Batch, Choice, Elements, LossInfo, Named, Number, TupleLoss
 from uncollapse.losses.proxies import NamedClasses, parameter_rows
 
@@ -90,7 +90,7 @@ class MarginLoss(TupleLoss):
         else:
             length = check_int("size", size)
         start = torch.full((length,), check_number("beta", beta))
-        self.beta = nn.Parameter(start, requires_grad=learn_beta)
+        self.beta = nn.Parameter(start, requires_grad=check_bool("learn_beta", learn_beta))
         self.names = NamedClasses(length) if beta_per == "class" else None
 
     def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:

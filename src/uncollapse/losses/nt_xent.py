@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from uncollapse._base.check import Setting, check_bool
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number, TupleLoss, attach
 from uncollapse.losses.classwise import NONE, ByClass, pair_softmax
 from uncollapse.losses.on_graph import cosines, log_sum
@@ -153,6 +154,7 @@ class MultipleNegativesRankingLoss(TupleLoss):
     """
 
     scale = Number(1e-6)
+    symmetric = Setting(check_bool)
 
     def __init__(
         self, *, scale: float = 20.0, symmetric: bool = False, miner: nn.Module | None = None

@@ -12,6 +12,7 @@ from uncollapse._base.check import InputError, check_int
 from uncollapse.distances import on_host, squared_norms, unit_rows, working_dtype
 from uncollapse.losses.base import Batch, Named, TupleLoss
 from uncollapse.losses.on_graph import log_sum
+from uncollapse.mining.random import check_generator
 from uncollapse.mining.tuples import as_pairs
 
 _CLOSE = 0.04  # squared distances below it are measured by differences
@@ -79,7 +80,8 @@ class ProxyLoss(TupleLoss):
             check_int(name, per_class),
             check_int("dim", dim),
         )
-        self.proxies = nn.Parameter(torch.randn(shape, generator=generator))
+        drawn = torch.randn(shape, generator=check_generator("generator", generator))
+        self.proxies = nn.Parameter(drawn)
         self.names = NamedClasses(shape[0])
 
     def numbered(self, labels: ArrayLike | None) -> ArrayLike | None:

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from uncollapse._base.check import Setting, check_bool
 from uncollapse.losses.base import Batch, Elements, LossInfo, Named, Number
 from uncollapse.losses.proxies import ProxyLoss, softmax_loss
 
@@ -48,6 +49,7 @@ class ProxyNCALoss(ProxyLoss):
     info = LossInfo("proxy-nca", {"ProxyNCA": {}})
     resting = "ln(other_proxies) if exclude_positive else ln(1 + other_proxies)"
     scale = Number(1e-6)
+    exclude_positive = Setting(check_bool)
 
     def __init__(
         self,

@@ -7,10 +7,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from uncollapse._base.check import InputError, Setting, check_int
+from uncollapse._base.check import Setting, check_int
 from uncollapse.losses.base import Batch, Loss, Named, Number, attached
 from uncollapse.losses.on_graph import graph_rows
-from uncollapse.mining.random import SeededModule
+from uncollapse.mining.random import SeededModule, check_generator
 
 
 class Regularizer(Loss):
@@ -170,9 +170,7 @@ class SIGRegLoss(SeededModule, Regularizer):
     ) -> None:
         super().__init__(normalize=normalize)
         self.slices, self.knots, self.reach = slices, knots, reach
-        if not isinstance(generator, torch.Generator | None):
-            raise InputError("generator", repr(generator), "a torch.Generator or None")
-        self.generator = generator
+        self.generator = check_generator("generator", generator)
 
     def cost(self, rows: Tensor) -> Tensor:
         """The mean over fresh directions."""

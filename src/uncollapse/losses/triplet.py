@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncollapse._base.check import InputError, check_choice
+from uncollapse._base.check import InputError, Setting, check_bool, check_choice
 from uncollapse.losses.base import (
     Batch,
     Choice,
@@ -99,6 +99,8 @@ class TripletLoss(TupleLoss):
     reduction = Choice("mean", "nonzero", "max")
     distance = DistanceChoice()
     margin = Number(0.0)
+    soft = Setting(check_bool)
+    swap = Setting(check_bool)
 
     def __init__(
         self,
@@ -124,8 +126,9 @@ class TripletLoss(TupleLoss):
     @scale_free.setter
     def scale_free(self, value: bool | str) -> None:
         if isinstance(value, str):
-            check_choice("scale_free", value, ("mean", HARDEST))
-            value = value if value == HARDEST else True
+            value = check_choice("scale_free", value, ("mean", HARDEST)) == "mean" or value
+        else:
+            value = check_bool("scale_free", value)
         if value and self.distance != "euclidean":
             raise InputError("distance", repr(self.distance), "'euclidean' where scale_free is set")
         self._scale_free = value

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
-from uncollapse._base.check import InputError, check_int, check_paired
+from uncollapse._base.check import InputError, check_bool, check_int, check_paired
 from uncollapse.distances import Frame, screen_dtype, short_squares, squared_norms
 from uncollapse.metrics.ranking import check_directions
 from uncollapse.metrics.result import Result
@@ -84,7 +84,7 @@ def clustering(
         clusters_used=len(np.unique(run.labels)),
         classes=len(classes),
         inertia=run.inertia,
-        ami=_adjusted(ids, run.labels) if ami else None,
+        ami=_adjusted(ids, run.labels) if check_bool("ami", ami) else None,
     )
 
 
@@ -175,9 +175,10 @@ def kmeans(
     check_int("clusters", clusters)
     check_int("restarts", restarts)
     check_int("max_iter", max_iter)
+    check_int("seed", seed, 0)
     if clusters > len(values):
         raise InputError("clusters", clusters, f"at most {len(values)}, the number of rows")
-    if normalize:
+    if check_bool("normalize", normalize):
         check_directions(values, names=["x"])
     frame = Frame.of(values, normalize=normalize, dtype=screen_dtype(), resident=False).kept()
     z, unit = frame.block(slice(None)), frame.zoom

@@ -20,7 +20,7 @@ from uncollapse._base.arrays import (
     points,
     points64,
 )
-from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_bool, check_int, check_number
 from uncollapse.distances import binary_scale, pairwise_distances, unit_rows
 from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import retrieval
@@ -145,7 +145,8 @@ def _chosen_rows(n: int, sample: int | None, seed: int) -> Array:
     """`sample` rows at random, ascending; all rows if `sample` is None or not smaller."""
     if sample is None or n <= check_int("sample", sample, 2):
         return np.arange(n)
-    return np.sort(np.random.default_rng(seed).choice(n, sample, replace=False))
+    rng = np.random.default_rng(check_int("seed", seed, 0))
+    return np.sort(rng.choice(n, sample, replace=False))
 
 
 @dataclass(frozen=True)
@@ -475,10 +476,10 @@ def modes_per_class(
     layout = ClassLayout.of(labels, n)
     modes = np.full(len(layout.classes), np.nan)
     if fine_labels is None:
-        values = directions(x) if normalize else points64(x)
+        values = directions(x) if check_bool("normalize", normalize) else points64(x)
         for c in range(len(modes)):
             if layout.counts[c] >= _SMALLEST:
-                generator = np.random.default_rng((seed, c))
+                generator = np.random.default_rng((check_int("seed", seed, 0), c))
                 rows = layout.members(c)
                 if len(rows) > max_points:
                     rows = np.sort(generator.choice(rows, max_points, replace=False))

@@ -112,7 +112,7 @@ def bootstrap(
     0.5
     """
     value = float(sums.sum() / sizes.sum())
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(check_int("seed", seed, 0))
     drawn = np.empty(resamples)
     for i in range(resamples):
         times = np.bincount(generator.integers(len(sums), size=len(sums)), minlength=len(sums))

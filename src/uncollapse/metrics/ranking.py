@@ -22,7 +22,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
-from uncollapse._base.check import InputError
+from uncollapse._base.check import InputError, check_bool
 from uncollapse._base.extras import compiled
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import (
@@ -155,7 +155,7 @@ def ranked_points(x: ArrayLike, name: str, min_rows: int = 1) -> Tensor:
 def row_numbers(values: ArrayLike, name: str, size: int, columns: int | None = None) -> Array:
     """Row numbers below `size` as int64, `[N]` or `[N, columns]`; `InputError` for others."""
     array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
-    shape = (len(array),) if columns is None else (len(array), columns)
+    shape = (array.size,) if columns is None else (array.size // columns, columns)
     if not array.size or array.shape != shape or array.dtype.kind not in "iu":
         letters = "[N]" if columns is None else f"[N, {columns}]"
         given = f"{array.dtype} of shape {array.shape}"
@@ -209,7 +209,7 @@ def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[Ra
     rows, orders = [task.queries], [task.query_order]
     if task.gallery is not None:
         rows, orders = [*rows, task.gallery], [*orders, task.gallery_order]
-    if normalize:
+    if check_bool("normalize", normalize):
         check_directions(*rows)
     device = task.queries.device
     placed = [torch.from_numpy(order).to(device) for order in orders]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike
-from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_bool, check_int, check_number
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import Frame, short_squares, working_dtype
 from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists
@@ -155,7 +155,7 @@ def rerank(
     settings = ReRanking(k1, k2, lambda_value)
     budget = parse_bytes(max_memory) or 1 << 28
     x, y = two_sets(queries, gallery)
-    if normalize:
+    if check_bool("normalize", normalize):
         check_directions(x, y)
     points = torch.cat([x, y])
     n = len(points)

@@ -14,7 +14,7 @@ from uncollapse._base.table import shown
 
 # As the literature has them.
 _NAMES = {"map": "mAP", "map_at_r": "map@r", "minp": "mINP", "thresholds": "threshold"}
-_SHARES = {"recall", "r_precision", "map", "mrr", "cmc", "minp", "nmi", "ami", "f1", "auc", "tar"}
+_SHARES = {"recall", "r precision", "map", "mrr", "cmc", "minp", "nmi", "ami", "f1", "auc", "tar"}
 _LINE, _MOST = 120, 12  # characters of a line at a prompt, figures in either place
 _TONES = {"good": "#2e9e5b", "warn": "#d08700", "bad": "#d64545"}  # on light and dark pages
 _COLOURS = ("#3f7fd0", "#d08700")
@@ -22,7 +22,10 @@ _CARD = (
     '<div style="border:1px solid #8885;border-left:4px solid {};border-radius:4px;max-width:56em;'
     'padding:.6em 1em;margin:.2em 0;line-height:1.6"><b>{}</b>{}<div>{}</div>{}{}</div>'
 )
-_FIGURE = '<span style="margin-right:1.4em"><span style="opacity:.7">{}</span> <b>{}</b></span> '
+_FIGURE = (
+    '<span style="display:inline-block;margin-right:1.4em"><span style="opacity:.7">{}</span> '
+    "<b>{}</b></span>"
+)
 _BAR = (
     '<div><span style="display:inline-block;width:11em;opacity:.7">{}</span><progress max="1" '
     'value="{:.4f}" style="width:16em;accent-color:#3f7fd0"></progress> <b>{}</b></div>'
@@ -80,10 +83,10 @@ class Result(Shown):
 
     def card(self) -> Card:
         """Shares of one as bars, everything else as numbers."""
-        numbers = {name: value for name, value in self.to_dict().items() if value is not None}
-        names = [name for name in numbers if name.lower().split("@")[0] in _SHARES]
-        shares = {name: numbers.pop(name) for name in names}
-        return Card(type(self).__name__, figures=numbers, shares=shares)
+        known = {k.replace("_", " "): v for k, v in self.to_dict().items() if v is not None}
+        names = [name for name in known if name.lower().split("@")[0] in _SHARES]
+        shares = {name: known.pop(name) for name in names}
+        return Card(type(self).__name__.removesuffix("Result"), figures=known, shares=shares)
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers by name: one entry per field that is shown and is not None.

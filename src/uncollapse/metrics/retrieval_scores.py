@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
-from uncollapse._base.check import InputError, check_choice, check_int
+from uncollapse._base.check import InputError, check_bool, check_choice, check_int
 from uncollapse._base.progress import ProgressOption
 from uncollapse.metrics.ranking import (
     BEYOND,
@@ -131,7 +131,7 @@ def retrieval(
     """
     check_choice("ties", ties, TIES)
     budget, ks = parse_bytes(max_memory), check_ks(ks)
-    if full_map and not all_matches:
+    if check_bool("full_map", full_map) and not all_matches:
         raise InputError("full_map", full_map, "False without all_matches")
     depth = max(ks) if all_matches and not full_map else BEYOND
     most = None if all_matches else max(ks)

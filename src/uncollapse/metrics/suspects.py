@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
-from uncollapse._base.check import InputError, check_int
+from uncollapse._base.check import InputError, check_bool, check_int
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse._base.table import percent
 from uncollapse.metrics.nearest_rows import near_lists
@@ -200,7 +200,7 @@ def suspect_labels(
     judged = np.bincount(ids)[ids] > 1
     if not judged.any():
         raise InputError("labels", f"{len(z)} different labels", "a class of two rows or more")
-    if normalize:
+    if check_bool("normalize", normalize):
         check_directions(z, names=["embeddings"])
     budget = parse_bytes(max_memory)
     with progress_reporter(progress, "neighbours") as report:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, class_ids, label_array, points64
-from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_bool, check_int, check_number
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.distances import paired_distances, pairwise_distances
 from uncollapse.metrics.collapse import directions
@@ -118,6 +118,7 @@ def verification(
     if not ((rates > 0) & (rates < 1)).all():
         raise InputError("far", repr(far), "numbers between 0 and 1")
     check_number("level", level, 0.0, 1.0)
+    check_int("seed", seed, 0)
     if scores is not None:
         if any(given is not None for given in (embeddings, labels, pairs)):
             raise InputError.conflict("pass either scores and same, or embeddings")
@@ -125,7 +126,7 @@ def verification(
         return _of_list(u, _truth_values(same, len(u)), folds, rates, level, "score")
     if embeddings is None:
         raise InputError("embeddings", "None", _INPUTS)
-    read = directions if normalize else points64
+    read = directions if check_bool("normalize", normalize) else points64
     x = torch.from_numpy(read(embeddings, "embeddings", min_rows=2))
     unit = "cosine" if normalize else "distance"
     if pairs is not None:

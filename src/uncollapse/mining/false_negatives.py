@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_int, check_kind, check_number
 from uncollapse.distances.frame import Batch, short_squares
 from uncollapse.distances.tiles import BLOCK
 from uncollapse.mining.blocks import AnchorBlock
@@ -72,6 +72,11 @@ class FalseNegatives:
         given = [(f.name, getattr(self, f.name)) for f in fields(self)]
         shown = [f"{name}={value!r}" for name, value in given if value is not None]
         return f"FalseNegatives({', '.join(shown if self.agreement else shown[:-1])})"
+
+
+def check_rules(name: str, value: FalseNegatives | None) -> FalseNegatives | None:
+    """Return `value` if it is a `FalseNegatives` or None, or raise."""
+    return check_kind(name, value, (FalseNegatives, type(None)), "FalseNegatives(...) or None")
 
 
 def without_suspects(

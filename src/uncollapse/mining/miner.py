@@ -17,8 +17,13 @@ from uncollapse._base.extras import compiled
 from uncollapse.distances.frame import Batch, Classes, on_host, short_squares, true_entries
 from uncollapse.distances.tiles import BLOCK
 from uncollapse.mining.blocks import AnchorBlock, anchor_blocks
-from uncollapse.mining.false_negatives import FalseNegatives, agreed_labels, without_suspects
-from uncollapse.mining.random import SeededModule, draw_weighted, pick, uniform
+from uncollapse.mining.false_negatives import (
+    FalseNegatives,
+    agreed_labels,
+    check_rules,
+    without_suspects,
+)
+from uncollapse.mining.random import SeededModule, check_generator, draw_weighted, pick, uniform
 from uncollapse.mining.tuples import Triplets
 
 POSITIVES = ("easy", "hard", "random", "semihard", "all", "inside", "multi_similarity")
@@ -30,15 +35,6 @@ _NEVER = 1e30  # a log-weight this far below the others
 
 class NoTripletsWarning(UserWarning):
     """A batch gave no triplet; the message says why. Given once per miner and reason."""
-
-
-def _none_or(kind: type, allowed: str) -> Setting[Any]:
-    def check(name: str, value: Any) -> Any:
-        if value is not None and not isinstance(value, kind):
-            raise InputError(name, repr(value), f"{allowed} or None")
-        return value
-
-    return Setting(check)
 
 
 def _checked_cutoffs(name: str, value: Any) -> tuple[float, float]:
@@ -126,11 +122,11 @@ class Miner(SeededModule):
     pool = Setting(lambda name, value: None if value is None else check_int(name, value, 2))
     margin = Number(0.0)
     epsilon = Number(0.0)
-    generator = _none_or(torch.Generator, "a torch.Generator")
+    generator = Setting(check_generator)
     fallback = Choice(*FALLBACKS)
     cutoffs = Setting(_checked_cutoffs)
     keep = Choice(*KEEP)
-    false_negatives = _none_or(FalseNegatives, "FalseNegatives(...)")
+    false_negatives = Setting(check_rules)
 
     def __init__(
         self,

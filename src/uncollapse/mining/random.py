@@ -4,7 +4,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from uncollapse._base.check import check_kind
 from uncollapse.distances.frame import on_host
+
+
+def check_generator(name: str, value: torch.Generator | None) -> torch.Generator | None:
+    """Return `value` if it is a generator or None, or raise."""
+    return check_kind(name, value, (torch.Generator, type(None)), "a torch.Generator or None")
 
 
 class SeededModule(nn.Module):

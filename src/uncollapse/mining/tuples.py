@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from uncollapse._base.arrays import ArrayLike, points
-from uncollapse._base.check import InputError
+from uncollapse._base.arrays import ArrayLike, label_array, points
+from uncollapse._base.check import InputError, check_bool
 from uncollapse.distances.frame import Batch, label_numbers, true_entries
 from uncollapse.geometry.triplet_separation import separation
 
@@ -83,7 +83,7 @@ def as_pairs(
     """
     given = _given(tuples, labels, ref_labels)
     pairs = Pairs(*given) if len(given) == 4 else Pairs(given[0], given[1], given[0], given[2])
-    if not unique:
+    if not check_bool("unique", unique):
         return pairs
     return Pairs(*_unique(*pairs[:2]), *_unique(*pairs[2:]))
 
@@ -128,9 +128,12 @@ def _given(tuples: Tuples | None, labels: ArrayLike | None, ref_labels: ArrayLik
         if labels is None:
             raise InputError("labels", None, "labels, where no tuples are given")
         return _every_pair(labels, ref_labels)
-    rows = max((int(index.max()) + 1 for index in tuples if len(index)), default=1)
-    anchors = rows if labels is None else len(labels)
-    candidates = anchors if ref_labels is None else len(ref_labels)
+    try:
+        rows = max((int(index.max()) + 1 for index in tuples if len(index)), default=1)
+    except (AttributeError, TypeError):
+        raise InputError("tuples", type(tuples).__name__, _ALLOWED) from None
+    anchors = rows if labels is None else len(label_array(labels))
+    candidates = anchors if ref_labels is None else len(label_array(ref_labels, name="ref_labels"))
     device = tuples[0].device if isinstance(tuples[0], Tensor) else torch.device("cpu")
     return checked_tuples(tuples, anchors, candidates, device)
 

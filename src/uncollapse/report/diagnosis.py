@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
-from uncollapse._base.check import InputError, check_int, number
+from uncollapse._base.check import InputError, check_bool, check_int, number
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars
 from uncollapse.health.advice import RunSettings, advise
@@ -231,9 +231,10 @@ def diagnose(
     # Where there are few classes or fine labels, modes are counted on more rows.
     many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
     how: dict[str, Any] = {"fine_labels": fine, "before": before, "cosine": cosine}
-    health = measure(z, coarse, thresholds, reference, modes=modes and many, **how)
+    counted = check_bool("modes", modes) and many
+    health = measure(z, coarse, thresholds, reference, modes=counted, **how)
     rows = (z.float() if z.dtype == torch.bfloat16 else z).numpy()
-    known = (coarse, fine, named, images, tsne, np.zeros(0, np.int64))
+    known = (coarse, fine, named, images, check_bool("tsne", tsne), np.zeros(0, np.int64))
     result = _judged(Diagnosis(title, health, rows, *known, spoiled=spoiled))
     advice = advise(result.health, settings or RunSettings())
     result = replace(result, health=replace(result.health, advice=advice))
