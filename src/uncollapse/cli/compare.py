@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -57,18 +57,14 @@ def command(
             warn(f"{differ:,} rows have another label in {new.name}; those of {old.name} are used")
     from uncollapse.report.comparison_page import compare
 
+    about: dict[str, Any] = {
+        "titles": (before.title, after.title),
+        "joined": joined,
+        "metric": metric,
+    }
+    about |= {"names": after.names if before.names is None else before.names}
     with status(f"comparing {len(before):,} rows"):
-        result = compare(
-            before.points,
-            after.points,
-            labels,
-            names=after.names if before.names is None else before.names,
-            titles=(before.title, after.title),
-            joined=joined,
-            metric=metric,
-            k=k,
-            threshold=threshold,
-        )
+        result = compare(before.points, after.points, labels, k=k, threshold=threshold, **about)
     say(result.about)
     show(result.verdict_table())
     for line in result.sentences():

@@ -18,7 +18,7 @@ from uncollapse.cli import options
 from uncollapse.cli.printing import say, show, status
 
 if TYPE_CHECKING:
-    from uncollapse.metrics import Repair, Transform
+    from uncollapse.metrics.repair import Repair, Transform
 
 _NAMES = {"centre": "centring", "whiten": "whitening", "remove-top": "removing the top {}"}
 _ENDINGS = {"--out": (".npz", ".parquet", ".safetensors"), "--transform": (".safetensors", ".onnx")}
@@ -72,7 +72,7 @@ def command(
     with status(f"fitting and judging {len(source):,} embeddings"):
         repair = uc.metrics.fit_repair(source.points, source.labels, how=how, top=remove_top or 0)
     name = _NAMES[how].format("axis" if remove_top == 1 else f"{remove_top} axes")
-    fitted = f"fitted on a random half, {repair.fitted:,} rows, judged on the other"
+    fitted = f"fitted on a random half, {len(source) // 2:,} rows, judged on the other"
     say(f"{source.title}: {len(source):,} rows x {source.points.shape[1]}; {name}, {fitted}")
     show(_table(repair))
     for line in _verdict(repair, name):

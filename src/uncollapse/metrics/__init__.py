@@ -23,7 +23,7 @@ from uncollapse.metrics.collapse import (
     rankme,
     uniformity,
 )
-from uncollapse.metrics.comparison import EmbeddingComparison, PairedRecall, compare_embeddings
+from uncollapse.metrics.comparison import compare_embeddings
 from uncollapse.metrics.evaluation import Scores, cluster_rows, evaluate_rows
 from uncollapse.metrics.intervals import (
     Interval,
@@ -34,7 +34,7 @@ from uncollapse.metrics.intervals import (
     over_seeds,
 )
 from uncollapse.metrics.re_identification import ReidResult, reid
-from uncollapse.metrics.repair import Repair, Transform, fit_repair
+from uncollapse.metrics.repair import fit_repair
 from uncollapse.metrics.reranking import ReRanked, ReRanking, rerank
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 from uncollapse.metrics.spoiled_rows import FEW_INVALID, SpoiledRows, find_spoiled
@@ -45,15 +45,12 @@ __all__ = [
     "FEW_INVALID",
     "Anisotropy",
     "ClusteringResult",
-    "EmbeddingComparison",
     "Interval",
     "KMeansResult",
     "ModesResult",
-    "PairedRecall",
     "ReRanked",
     "ReRanking",
     "ReidResult",
-    "Repair",
     "RetrievalResult",
     "RocCurve",
     "Scores",
@@ -61,7 +58,6 @@ __all__ = [
     "SeedSummary",
     "SpoiledRows",
     "SuspectLabels",
-    "Transform",
     "VerificationResult",
     "alignment",
     "alpha_req",

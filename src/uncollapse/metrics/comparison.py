@@ -20,12 +20,12 @@ from uncollapse.metrics.ranking import check_directions
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 from uncollapse.metrics.verification_scores import listed_distances
 
-__all__ = ["EmbeddingComparison", "PairedRecall", "compare_embeddings", "paired_recall"]
+__all__ = ["EmbeddingComparison", "PairedRecall", "compare_embeddings"]
 
 _PAIRS = 200_000  # drawn to place a threshold
 _FAR = 1e-3  # the false accept rate of the old threshold, where that is not given
 _NAMES = "R@1 R@1_old R@1_drop R@1_drop_low R@1_drop_high kept_neighbours procrustes cka"
-_NAMES += " threshold threshold_old far far_old tar tar_old"
+_NAMES += " threshold threshold_old far far_old tar tar_old different_pairs"
 
 
 class PairedRecall(NamedTuple):
@@ -59,7 +59,8 @@ class EmbeddingComparison:
     - `procrustes`: the share of the variance that centring, scaling and rotating one of the two
       does not map to the other (0: the same shape); `cka`: their linear CKA (1: the same);
     - `threshold`, the one that accepts as many pairs of different labels as `threshold_old`; `far`
-      and `tar` are the shares of pairs of different labels, and of one label, that it accepts.
+      and `tar` are the shares of `different_pairs` that were drawn, and of pairs of one label, that
+      it accepts.
     """
 
     n: int
@@ -103,18 +104,16 @@ def compare_embeddings(
     if normalize:
         check_directions(x, y, names=("old", "new"))
     queries = sample_queries(len(x), check_int("max_queries", max_queries, 3))
-    k, recall, moved = min(check_int("k", k), len(x) - 1), None, {}
-    ids = None if labels is None else class_ids(labels, len(x))[0]
+    k, recall = min(check_int("k", k), len(x) - 1), None
+    figures: dict[str, float | None] = dict.fromkeys(_NAMES.split())
+    a, b = (unit_rows(x), unit_rows(y)) if normalize else (x, y)
     if labels is not None:
+        ids = class_ids(labels, len(x))[0]
+        figures |= _moved_threshold(a, b, ids, threshold, cosine=normalize)
         recall = paired_recall(x, y, labels, queries, normalize=normalize)
-    if normalize:
-        x, y = unit_rows(x), unit_rows(y)
-    if ids is not None:
-        moved = _moved_threshold(x, y, ids, threshold, cosine=normalize)
-    near = nearest_of(x, queries, k), nearest_of(y, queries, k)
+    near = nearest_of(a, queries, k), nearest_of(b, queries, k)
     kept = shares_in_common(*near)
-    figures = dict.fromkeys(_NAMES.split()) | moved | {"kept_neighbours": float(kept.mean())}
-    figures |= _shape_figures(x[queries], y[queries])
+    figures |= {"kept_neighbours": float(kept.mean())} | _shape_figures(a[queries], b[queries])
     if recall is not None:
         gain = recall.difference
         figures |= {"R@1": recall.new.recall[1], "R@1_old": recall.old.recall[1]}
@@ -174,25 +173,24 @@ def _moved_threshold(
     """Both thresholds and what they accept of pairs of one label and of two; {} without such."""
     if threshold is not None:
         check_number("threshold", threshold, *((-1, 1) if cosine else (0,)))
-    rng = np.random.default_rng(0)
-    mixed = rng.permutation(len(ids))
+    n, rng = len(ids), np.random.default_rng(0)
+    mixed = rng.permutation(n)
     order = mixed[np.argsort(ids[mixed], kind="stable")]  # in a class, neighbours by chance
-    beside = rng.permutation(len(ids) - 1)[:_PAIRS]
-    a, b = order[beside], order[beside + 1]
-    c, d = rng.integers(len(ids), size=(2, _PAIRS))
-    alike, apart = ids[a] == ids[b], ids[c] != ids[d]
-    if not alike.any() or not apart.any():
+    beside, i = rng.permutation(n - 1)[:_PAIRS], rng.integers(n, size=_PAIRS)
+    pairs = np.r_[order[beside], i], np.r_[order[beside + 1], (i + rng.integers(1, n, _PAIRS)) % n]
+    same = ids[pairs[0]] == ids[pairs[1]]
+    if same.all() or not same.any():
         return {}
-    near = [np.sort(listed_distances(z, a[alike], b[alike])) for z in (x, y)]
-    far = [np.sort(listed_distances(z, c[apart], d[apart])) for z in (x, y)]
-    limits = [far[0][max(int(_FAR * len(far[0])) - 1, 0)]]
+    old, new = (listed_distances(z, *pairs) for z in (x, y))
+    far = np.sort(old[~same])
+    limits = [far[max(int(_FAR * len(far)) - 1, 0)]]
     if threshold is not None:
         limits = [np.sqrt(2 - 2 * threshold) if cosine else threshold]
-    accepted = int(np.searchsorted(far[0], limits[0], "right"))
-    limits += [far[1][accepted - 1]] if accepted else []
-    moved: dict[str, float | None] = {}
-    for side, (name, limit) in enumerate(zip(("_old", ""), limits, strict=False)):
+    accepted = int(np.searchsorted(far, limits[0], "right"))
+    limits += [np.sort(new[~same])[accepted - 1]] if accepted else []
+    moved: dict[str, float | None] = {"different_pairs": float(len(far))}
+    for name, limit, distances in zip(("_old", ""), limits, (old, new), strict=False):
         moved[f"threshold{name}"] = float(1 - limit**2 / 2 if cosine else limit)
-        for rate, distances in (("tar", near), ("far", far)):
-            moved[f"{rate}{name}"] = float((distances[side] <= limit).mean())
+        moved[f"far{name}"] = float((distances[~same] <= limit).mean())
+        moved[f"tar{name}"] = float((distances[same] <= limit).mean())
     return moved

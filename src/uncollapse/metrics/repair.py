@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from uncollapse._base.arrays import Array, ArrayLike, points
+from uncollapse._base.arrays import Array, ArrayLike, label_array, points
 from uncollapse._base.check import InputError, check_choice
 from uncollapse.distances import unit_rows
 from uncollapse.metrics.comparison import PairedRecall, nearest_of, paired_recall, shares_in_common
@@ -62,17 +62,14 @@ def fit_transform(rows: Array, how: str, top: int = 0) -> Transform:
 
 @dataclass(frozen=True)
 class Repair:
-    """A transform fitted on `fitted` rows, and what it does to the `judged` other ones.
+    """A transform fitted on one half of the rows, and what it does to the other half.
 
-    `before` and `after` are of `measured` of these; `kept` is the mean share of the 10 nearest rows
-    by cosine that stay so. `recalls` has R@1 by `cosine` and by `euclidean` distance; it is empty
-    without labels.
+    `before` and `after` are of at most 2,048 of these; `kept` is the mean share of the 10 nearest
+    rows by cosine that stay so. `recalls` has R@1 by `cosine` and by `euclidean` distance; it is
+    empty without labels.
     """
 
     transform: Transform
-    fitted: int
-    judged: int
-    measured: int
     before: CosineFigures
     after: CosineFigures
     kept: float
@@ -93,6 +90,7 @@ def fit_repair(
     check_directions(checked, names=["embeddings"])
     rows = checked.numpy()
     (n, dim), half = rows.shape, len(rows) // 2
+    known = label_array(range(n) if labels is None else labels, n)
     check_choice("how", how, REPAIRS)
     if how == "remove-top" and not 1 <= top < dim:
         raise InputError("top", top, f"1 to {dim - 1} of {dim} axes")
@@ -108,13 +106,12 @@ def fit_repair(
     queries, few = sample_queries(len(old)), sample_queries(len(old), CONE_ROWS)
     recalls: dict[str, PairedRecall] = {}
     for metric in () if labels is None else ("cosine", "euclidean"):
-        known, cosine = np.asarray(labels)[judged], metric == "cosine"
-        recall = paired_recall(old, new, known, queries, normalize=cosine)
+        recall = paired_recall(old, new, known[judged], queries, normalize=metric == "cosine")
         recalls |= {} if recall is None else {metric: recall}
     k, units = min(10, len(old) - 1), (unit_rows(torch.from_numpy(z)) for z in (old, new))
     kept = shares_in_common(*(nearest_of(z, queries, k) for z in units)).mean()
     before, after = (_cosine_figures("", z[few].astype(np.float64), None) for z in (old, new))
-    return Repair(transform, half, len(old), len(few), before, after, float(kept), recalls)
+    return Repair(transform, before, after, float(kept), recalls)
 
 
 # What a cone does to searches by cosine.

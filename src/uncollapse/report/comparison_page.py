@@ -71,7 +71,8 @@ class VersionComparison:
             lines.append(f"{shape}; CKA {known['cka']:.3f}")
         if "threshold_old" in known:
             old = f"the old threshold, {self.metric} {number(known['threshold_old'], 4)}, accepts"
-            lines.append(f"{old} {percent(known['far_old'])} of pairs of different labels")
+            pairs = f"{known['different_pairs']:,.0f} pairs of different labels that were drawn"
+            lines.append(f"{old} {percent(known['far_old'])} of {pairs}")
         if "threshold" in known:
             tar = f"pairs of one label: {percent(known['tar_old'])} → {percent(known['tar'])}"
             lines[-1] += f"; the new one for that is {number(known['threshold'], 4)} ({tar})"
@@ -92,15 +93,15 @@ class VersionComparison:
         """Classes that lost queries, most first; None where none did."""
         if self.result.recall is None:
             return None
-        old, new, *_ = (side.per_class for side in self.result.recall[:2])
+        old, new = (side.per_class for side in self.result.recall[:2])
         rows: list[list[Any]] = []
         for label, figures in old.items():
             shares, count = (figures["recall@1"], new[label]["recall@1"]), int(figures["queries"])
             if shares[1] < shares[0]:
                 lost = round(count * (shares[0] - shares[1]))
-                rows.append([str(label), count, *map(parts.share_cell, shares), lost])
-        rows.sort(key=lambda row: -row[-1])
-        head = ["class", "queries", "R@1, old", "R@1, new", "lost"]
+                rows.append([str(label), lost, count, *map(parts.share_cell, shares)])
+        rows.sort(key=lambda row: -row[1])
+        head = ["class", "lost", "queries", "R@1, old", "R@1, new"]
         return Table(head, rows[:most], first=12, sortable=True) if rows else None
 
     def row_table(self, most: int = _LISTED) -> Table | None:
