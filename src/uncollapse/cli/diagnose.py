@@ -14,7 +14,7 @@ from rich.console import Console
 
 import uncollapse as uc
 from uncollapse._base.check import InputError, check_number, did_you_mean
-from uncollapse._base.extras import keep_memory, without_kernels
+from uncollapse._base.extras import without_kernels
 from uncollapse._base.files import read_json, write_json
 from uncollapse.cli import options
 from uncollapse.cli.printing import failed_rules, say, status
@@ -63,14 +63,7 @@ def command(
             "all but healthy.",
         ),
     ] = None,
-    fail_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RULE",
-            help="Exit with code 1 if a figure is so: 'R@1<0.80', 'zero_rows>0'; any figure that "
-            "--json writes. Can be repeated.",
-        ),
-    ] = None,
+    fail_if: options.FailIfOption = None,
     baseline: Annotated[
         Path | None,
         typer.Option(
@@ -82,7 +75,6 @@ def command(
     json: Annotated[Path | None, typer.Option(help="Write verdict and figures here.")] = None,
 ) -> None:
     """Diagnose embeddings from any framework: have they collapsed, how, and what to change?"""
-    keep_memory()  # large blocks come and go
     if len(files) > 1:
         one = {"images": images, "html": html, "reference": reference, "json": json}
         options.only_for("one file", "diagnose that file alone", columns, title=title, **one)

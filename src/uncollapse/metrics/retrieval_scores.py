@@ -119,7 +119,7 @@ def retrieval(
     cosine, also distances by less than 4e-15). The result is that of float64 arithmetic at any
     spread and place, with numba or without.
 
-    `max_memory` bounds what is allocated beside the input ("150MB" or bytes; by default 256 MB, or
+    `max_memory` bounds what is allocated beside the input ("150MB" or bytes; by default 128 MB, or
     more where so many or so wide rows need it); `progress` is a bool
     or function(done, total).
 
