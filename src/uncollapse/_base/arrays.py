@@ -25,8 +25,7 @@ def eager(function: _F) -> _F:
     `torch.compiler.disable` loads the compiler at once, which takes as long as loading torch;
     torch's own optimisers use the one that loads it when the function is first called.
     """
-    disable: Any = getattr(torch, "_disable_dynamo", torch.compiler.disable)
-    return cast(_F, disable(function))
+    return cast(_F, getattr(torch, "_disable_dynamo", torch.compiler.disable)(function))
 
 
 def points(
@@ -287,8 +286,7 @@ class ClassLayout:
         """Group `n` rows (any number, if None) by their labels."""
         ids, classes = class_ids(labels, n, name, min_classes=min_classes)
         counts = np.bincount(ids, minlength=len(classes))
-        starts = np.cumsum(counts) - counts
-        return cls(ids, classes, np.argsort(ids, kind="stable"), starts, counts)
+        return cls(ids, classes, np.argsort(ids, kind="stable"), counts.cumsum() - counts, counts)
 
     def members(self, c: int) -> Array:
         """Rows of class c, ascending."""

@@ -34,7 +34,7 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
         yield progress
     elif not isinstance(progress, bool | None):
         raise InputError("progress", repr(progress), "True, False, None or a function(done, total)")
-    elif progress is not False and "ipykernel" in sys.modules:
+    elif progress is not False and in_notebook():
         yield from _bar_in_notebook(title)
     elif progress or (progress is None and sys.stderr.isatty()):
         from rich.console import Console
@@ -47,13 +47,18 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
         yield lambda _done, _total: None
 
 
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook; IPython may be loaded elsewhere too."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
 def _bar_in_notebook(title: str) -> Iterator[Report]:
     """One that the browser draws, where rich would need ipywidgets; gone when the work is done."""
-    notebook = import_module("IPython.display")
-    bar = notebook.display(notebook.HTML(""), display_id=True)
-    element = '<progress value="{}" max="{}"></progress> ' + title
-    yield lambda done, total: bar.update(notebook.HTML(element.format(done, total)))
-    bar.update(notebook.HTML(""))
+    output = import_module("IPython.display")
+    bar = output.display(output.HTML(""), display_id=True)
+    yield lambda n, of: bar.update(output.HTML(f"<progress value={n} max={of}></progress> {title}"))
+    bar.update(output.HTML(""))
 
 
 class ProgressLine:

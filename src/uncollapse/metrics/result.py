@@ -19,7 +19,7 @@ _LINE, _MOST = 120, 12  # characters of a line at a prompt, figures in either pl
 _TONES = {"good": "#2e9e5b", "warn": "#d08700", "bad": "#d64545"}  # on light and dark pages
 _COLOURS = ("#3f7fd0", "#d08700")
 _CARD = (
-    '<div style="border:1px solid #8885;border-left:4px solid {};border-radius:4px;max-width:56em;'
+    '<div style="border:1px solid #8885;border-left:4px solid {};border-radius:4px;max-width:64em;'
     'padding:.6em 1em;margin:.2em 0;line-height:1.6"><b>{}</b>{}<div>{}</div>{}{}</div>'
 )
 _FIGURE = (

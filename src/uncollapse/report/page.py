@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ from markupsafe import Markup, escape
 
 from uncollapse._base.check import check_int, visible
 from uncollapse._base.files import write_text
+from uncollapse._base.progress import in_notebook
 from uncollapse._base.table import number, percent, shown
 from uncollapse._version import __version__
 from uncollapse.charts.marks import css_variables
@@ -56,7 +56,7 @@ class Page:
 
     def show(self, height: int = 800) -> None:
         """Show the page inside a notebook, in so many pixels; elsewhere, say how to save it."""
-        if "ipykernel" not in sys.modules:
+        if not in_notebook():
             print("no notebook to show the page in: save(path) writes it")
             return
         notebook = import_module("IPython.display")
