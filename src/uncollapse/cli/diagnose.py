@@ -14,7 +14,7 @@ from rich.console import Console
 
 import uncollapse as uc
 from uncollapse._base.check import InputError, did_you_mean
-from uncollapse._base.extras import without_kernels
+from uncollapse._base.extras import keep_memory, without_kernels
 from uncollapse.cli import options
 from uncollapse.cli.printing import say, status
 
@@ -51,6 +51,7 @@ def command(
     ] = None,
 ) -> None:
     """Diagnose embeddings from any framework: have they collapsed, how, and what to change?"""
+    keep_memory()  # large blocks come and go
     if len(files) > 1:
         instead = "diagnose that file alone"
         options.only_for(
