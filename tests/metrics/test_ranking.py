@@ -9,7 +9,7 @@ import torch
 
 from uncollapse._base.extras import compiled
 from uncollapse.metrics import ranking, reid, retrieval
-from uncollapse.metrics.ranking import Comparison, each_tile
+from uncollapse.metrics.ranking import Comparison, each_tile, equal_rows
 
 needs_numba = pytest.mark.skipif(compiled.kernels is None, reason="needs numba")
 
@@ -150,3 +150,12 @@ def test_threads_take_no_more_than_the_memory_that_is_there():
         assert ranking._plan(task, 30 * 10**6).threads < 4
     with torch_threads(1):
         assert ranking._plan(task, 10**9).threads == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_equal_rows_of_two_sets_share_a_number_and_others_do_not(dtype):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(0, 3, (400, 5), generator=generator).to(dtype)
+    numbers = np.concatenate(equal_rows(rows[:250], rows[250:]))
+    same = (rows[:, None] == rows).all(2).numpy()
+    assert np.array_equal(numbers[:, None] == numbers, same)

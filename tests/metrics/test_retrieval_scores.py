@@ -302,3 +302,22 @@ def test_wrong_arguments_are_refused_by_name():
     refuses(retrieval, good | {"gallery": [[1.0]]}, gallery_labels=[None, ["a"]])
     there = good | {"gallery": [[1.0]], "gallery_labels": [1]}
     refuses(retrieval, there, gallery=[[[1.0, 2.0]]], rows=[[0]])
+
+
+@pytest.mark.parametrize("each", [5, 400])
+def test_the_nearest_matches_alone_give_the_same_recall_precision_and_mrr(each):
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], each)
+    z = rng.normal(size=(len(labels), 6)) + 0.3 * labels[:, None]
+    z[:each] = z[rng.integers(0, 3, each)]  # copies, and ties with other classes
+    z[-1] = z[0]
+    full = retrieval(z, labels, ks=(1, 4), full_map=True)
+    few = retrieval(z, labels, ks=(1, 4), all_matches=False)
+    assert (few.map_at_r, few.r_precision, few.map) == (None, None, None)
+    for name, values in few.per_query.items():
+        assert values.tolist() == full.per_query[name].tolist()
+
+
+def test_rows_of_ten_thousand_columns_are_ranked():
+    z = np.random.default_rng(0).normal(size=(40, 10_000)).astype(np.float32)
+    assert 0 <= retrieval(z, np.arange(40) % 4).recall[1] <= 1
