@@ -66,6 +66,7 @@ def measure(
     modes: bool = True,
     seed: int = 0,
     cosine: bool = True,
+    spoiled: metrics.SpoiledRows | None = None,
 ) -> Health:
     """Measure an embedding and say whether it has collapsed.
 
@@ -83,11 +84,10 @@ def measure(
     whether a diameter of 2e-5 about the origin is a collapse or small units. That takes a scale:
     `reference` (a healthy earlier `Health`, or its diameter), or `Thresholds(margin=...)`.
     Shrinking and diverging need a reference. NaN or infinite rows are left out if they are at most
-    one in twenty; more are `diverging`, all figures NaN.
+    one in twenty; more are `diverging`, all figures NaN. `spoiled`: what `find_spoiled` found here.
 
-    **Modes that merged inside classes** (EPS §4) are seen by `fine_labels`, beside those of the
-    reference or beside chance; without, by `before`, the embeddings of the same rows at the start,
-    which are then the reference too, unless another is given.
+    **Modes that merged inside classes** (EPS §4) are seen by `fine_labels`, beside the reference's
+    or chance; without, by `before`, the same rows at the start, then the reference too by default.
 
     >>> z, labels = torch.randn(60, 8, generator=torch.manual_seed(0)), torch.arange(60) % 6
     >>> first = measure(z, labels)
@@ -102,7 +102,7 @@ def measure(
     if reference is None and before is not None:
         how: dict[str, Any] = {"fine_labels": fine_labels, "sample": sample, "seed": seed}
         reference = measure(before, labels, modes=False, **how)
-    spoiled = metrics.find_spoiled(embeddings, neighbours=False)
+    spoiled = spoiled or metrics.find_spoiled(embeddings, neighbours=False)
     if 0 < len(spoiled.invalid) <= metrics.FEW_INVALID * spoiled.n:
         kept = spoiled.kept(["invalid"])
         embeddings = embeddings[kept]

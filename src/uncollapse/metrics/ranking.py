@@ -41,11 +41,6 @@ TILE = 640  # rows and columns: one float32 tile stays near the cores
 _TIE = 1e-12
 # Rows scaled to norm 1 are themselves rounded: distances closer than this are equal then.
 _UNIT_TIE = 4e-15
-_SAMPLE = 256  # gallery rows from which the place of the limit is guessed
-_SAFETY = 3.0  # standard deviations
-_MANY = 16  # positives from which the guess pays
-_GUESS_ROWS = 1024
-_PAYS = 0.25  # share of queries for which the guess must save something
 _OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
 _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 _PRODUCTS = 128  # positives of a query from which a product measures them
@@ -288,9 +283,8 @@ class RankCounts:
     Query q's positives are entries `start[q] : start[q + 1]` of `threshold`, ascending: a negative
     precedes positive k if its squared distance is at most `threshold[start[q] + k]`. `hist` counts
     each negative at the first positive it precedes. Positives after `live[q]` have a rank of at
-    least `limit[q]` and are no longer followed; `guess[q]` is `live[q]` as it was guessed at the
-    start (-1: not guessed), to be proved in the end. `sure` and `cap` are the first and the last
-    live threshold, moved outwards by their rounding; `fresh` counts what came since `live` was set.
+    least `limit[q]` and are no longer followed. `sure` and `cap` are the first and the last live
+    threshold, moved outwards by their rounding; `fresh` counts what came since `live` was set.
     """
 
     sure: Tensor
@@ -301,7 +295,6 @@ class RankCounts:
     hist: Tensor
     fresh: Tensor
     limit: Tensor
-    guess: Tensor
 
     def ranks(self) -> Array:
         """Rank of each positive: its index plus the negatives before it, or `BEYOND`."""
@@ -317,22 +310,12 @@ class RankCounts:
         ranks[entry > np.repeat(last, counts[matched])] = BEYOND
         return ranks
 
-    def unproven(self, ranks: Array) -> Array:
-        """Queries with an unchanged guess whose next positive may still rank below the limit."""
-        live, guess = self.live.cpu().numpy(), self.guess.cpu().numpy()
-        guessed = np.flatnonzero((guess >= 0) & (live == guess))
-        last = ranks[self.start.cpu().numpy()[guessed] + live[guessed]]
-        failed: Array = guessed[last + 1 < self.limit.cpu().numpy()[guessed]]
-        return failed
-
 
 def _start_counts(
-    task: Comparison, scan: Scan, low: int, high: int, to_threshold: Callable[[Tensor], Tensor],
-    guess: bool,
-) -> RankCounts:  # fmt: skip
+    task: Comparison, scan: Scan, low: int, high: int, to_threshold: Callable[[Tensor], Tensor]
+) -> RankCounts:
     """Counts of the queries [low, high) with their thresholds, before any tile."""
-    x, y = scan.x.frame, scan.y.frame
-    device, dtype = x.norms.device, x.norms.dtype
+    device, dtype = scan.x.frame.norms.device, scan.x.frame.norms.dtype
     counts = torch.from_numpy(task.counts[low:high]).to(device)
     start = torch.zeros(high - low + 1, dtype=torch.int64, device=device)
     torch.cumsum(counts, 0, out=start[1:])
@@ -342,12 +325,7 @@ def _start_counts(
     else:
         _nearest_own(task, scan, low, high, start, squares)
     threshold = to_threshold(squares)
-    live, guessed = counts - 1, torch.full_like(counts, -1)
-    if guess:
-        likely = _likely_last(task, x, y, low, high, start, threshold)
-        guessed = torch.where(likely < live, likely, guessed)
-        live = torch.minimum(live, likely)
-    matched = counts > 0
+    live, matched = counts - 1, counts > 0
     first, last = start[:-1][matched], (start[:-1] + live)[matched]
     sure = torch.full((high - low,), -torch.inf, dtype=dtype, device=device)
     cap = sure.clone()
@@ -356,7 +334,7 @@ def _start_counts(
     hist = torch.zeros(len(threshold), dtype=torch.int32, device=device)
     fresh = torch.zeros(high - low, dtype=torch.int32, device=device)
     limit = torch.from_numpy(task.limit[low:high]).to(device)
-    return RankCounts(sure, cap, live.int(), start, threshold, hist, fresh, limit, guessed.int())
+    return RankCounts(sure, cap, live.int(), start, threshold, hist, fresh, limit)
 
 
 def _class_ranges(task: Comparison, low: int, high: int) -> Iterator[tuple[int, int, slice]]:
@@ -392,43 +370,6 @@ def _nearest_own(
             kept = np.arange(squares.shape[1]) < task.counts[block, None]
             part = slice(int(start[c - low]), int(start[block.stop - low]))
             out[part] = torch.from_numpy(squares[kept]).to(out.device)
-
-
-def _likely_last(
-    task: Comparison, x: Frame, y: Frame, low: int, high: int, start: Tensor, threshold: Tensor
-) -> Tensor:
-    """The last positive of each query that is likely to have a rank below the limit.
-
-    A sample of the gallery tells where the limit-th neighbour lies, three standard deviations on
-    the safe side. Fewer points then lie below the last threshold followed.
-    """
-    device = start.device
-    likely = torch.full((high - low,), BEYOND, dtype=torch.int64, device=device)
-    expected = task.limit[low:high] * (_SAMPLE / max(len(y), 1))
-    rank = np.ceil(expected + _SAFETY * np.sqrt(expected)).astype(np.int64) + 1
-    useful = np.flatnonzero((task.counts[low:high] >= _MANY) & (rank < _SAMPLE // 2))
-    if len(y) < 4 * _SAMPLE or not len(useful):
-        return likely
-    chosen = np.sort(np.random.default_rng(0).choice(len(y), _SAMPLE, replace=False))
-    sample = y.at(torch.from_numpy(chosen).to(device)).kept()
-    blocks = -(-len(useful) // _GUESS_ROWS)
-    for block in range(blocks):
-        some = useful[block::blocks]  # spread over all classes
-        q, rows = (torch.from_numpy(index).to(device) for index in (some, low + some))
-        squares = short_squares(x, rows, sample).cpu().numpy()
-        own = (task.own_low[low + some, None] <= chosen) & (
-            chosen < task.own_high[low + some, None]
-        )
-        squares[own] = np.inf
-        squares.sort(axis=1)
-        at_rank = torch.from_numpy(squares[np.arange(len(some)), rank[some]]).to(device)
-        at_rank += x.norms[rows]
-        begin, end = start[:-1][q], start[1:][q]
-        entry = _first_at_least(threshold, begin, end, at_rank.double())
-        likely[q] = (entry - begin - 1).clamp(min=0)
-        if block == 0 and float((likely[q] < end - begin - 1).double().mean()) < _PAYS:
-            break  # the positives are near already: nothing to gain
-    return likely
 
 
 def _first_at_least(values: Tensor, low: Tensor, high: Tensor, value: Tensor) -> Tensor:
@@ -678,20 +619,9 @@ def positive_ranks(
             if decided:
                 yield _decided_ranks(task, part, last=ties == "pessimistic")
                 continue
-            counts = _start_counts(task, scan, low, high, to_threshold, guess=True)
+            counts = _start_counts(task, scan, low, high, to_threshold)
             _count_all(scan, counts, low, high, plan, lambda: report(next(ticks), total))
-            start, ranks = counts.start.cpu().numpy(), counts.ranks()
-            failed = counts.unproven(ranks)
-            if len(failed):  # the guess at the limit was too low for these few: once more without
-                some = task.of_queries(low + failed)
-                few = x.at(torch.from_numpy(low + failed).to(x.twin.device))
-                again = _scan_for(some, few, y)
-                exact = _start_counts(some, again, 0, len(failed), to_threshold, guess=False)
-                _count_all(again, exact, 0, len(failed), plan._replace(both=False), lambda: None)
-                begin = exact.start.cpu().numpy()[:-1]
-                entry = np.arange(some.counts.sum()) + np.repeat(start[failed] - begin, some.counts)
-                ranks[entry] = exact.ranks()
-            yield low, high, start, ranks
+            yield low, high, counts.start.cpu().numpy(), counts.ranks()
 
 
 def _decided_ranks(task: Comparison, part: slice, *, last: bool) -> RankBlock:

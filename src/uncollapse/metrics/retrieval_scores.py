@@ -116,8 +116,7 @@ def retrieval(
     **Ties.** A wrong item at the same distance as a relevant one comes first (`"pessimistic"`), so
     a collapsed embedding scores 0, not 1; `"optimistic"` gives the other bound. Squared distances
     are the same if they differ by less than 1e-12 of their size (for `normalize`, which ranks by
-    cosine, also distances by less than 4e-15). The result is that of float64 arithmetic at any
-    spread and place, with numba or without.
+    cosine, also distances by less than 4e-15). The result is that of float64 arithmetic.
 
     `max_memory` bounds what is allocated beside the input ("150MB" or bytes; by default 128 MB, or
     more where so many or so wide rows need it); `progress` is a bool
@@ -134,13 +133,10 @@ def retrieval(
     if check_bool("full_map", full_map) and not all_matches:
         raise InputError("full_map", full_map, "False without all_matches")
     depth = max(ks) if all_matches and not full_map else BEYOND
-    most = None if all_matches else max(ks)
-    task, labels, size = _compared(
-        queries, query_labels, gallery, gallery_labels, rows, depth, most
-    )
-    options: dict[str, Any] = {"normalize": normalize, "ties": ties}
-    options |= {"max_memory": budget, "progress": progress}
-    blocks = positive_ranks(task, **options, title="retrieval")
+    sides, most = (queries, query_labels, gallery, gallery_labels), None if all_matches else max(ks)
+    task, labels, size = _compared(*sides, rows, depth, most)
+    how: dict[str, Any] = {"normalize": normalize, "ties": ties, "max_memory": budget}
+    blocks = positive_ranks(task, **how, progress=progress, title="retrieval")
     names = [f"{score}@{k}" for score in ("recall", "precision") for k in ks]
     names += ["r_precision", "map@r"] * all_matches + ["mAP"] * full_map + ["mrr"]
     mean, about = query_means(task, names, blocks, partial(_terms, ks=ks, size=size))

@@ -20,7 +20,7 @@ __all__ = ["FEW_INVALID", "SpoiledRows", "find_spoiled"]
 
 FEW_INVALID = 0.05  # rows that are NaN or infinite are left out without asking up to this share
 DROPPED = ("invalid", "zero", "duplicates", "hubs")  # what a user may leave out
-_CHUNK = 1 << 16  # rows looked at together
+_VALUES = 1 << 22  # looked at together
 _NEAR = 10  # neighbours among which a hub is counted
 _HUB_SHARE, _HUB_TIMES = 0.05, 20  # a hub is near this share of rows, and so often the average
 _HUB_SPOILS = 0.25  # a row near so many spoils the figures
@@ -126,10 +126,11 @@ def find_spoiled(
     z = z.float() if z.dtype is torch.bfloat16 else z  # NumPy has no such type
     finite, zero = np.empty(len(z), np.bool_), np.empty(len(z), np.bool_)
     same = np.ones(z.shape[1], np.bool_)
-    for low in range(0, len(z), _CHUNK):
-        part = z[low : low + _CHUNK]
-        finite[low : low + _CHUNK] = torch.isfinite(part).all(dim=1).numpy()
-        zero[low : low + _CHUNK] = ~part.any(dim=1).numpy()
+    step = max(1, _VALUES // z.shape[1])
+    for low in range(0, len(z), step):
+        part = z[low : low + step]
+        finite[low : low + step] = torch.isfinite(part).all(dim=1).numpy()
+        zero[low : low + step] = ~part.any(dim=1).numpy()
         same &= ((part == z[:1]) | ~torch.isfinite(part)).all(dim=0).numpy()
     _, first, group = np.unique(equal_rows(z)[0], return_index=True, return_inverse=True)
     plain = finite & ~zero
