@@ -53,7 +53,7 @@ def test_one_row_that_is_not_finite_ends_no_command(files, cli):
 
 def test_many_such_rows_stop_a_command_unless_they_are_dropped(files, cli):
     said = cli("diagnose", files / "many nan.npz", code=2).text
-    assert "at most 5% of such rows, or --drop invalid" in said
+    assert "at most 5 % of such rows, or --drop invalid" in said
     assert "200 of 2,000 rows are NaN or infinite" in said
     assert cli("diagnose", files / "many nan.npz", "--drop", "invalid").out.startswith("healthy")
 

@@ -73,7 +73,9 @@ def test_the_best_strategy_wins_on_the_same_batches_and_leaves_its_state():
         assert batches == list(range(len(batches)))
         assert len(batches) >= rungs[0]
     assert Race.from_dict(result.to_dict()) == result
-    assert "R@1 of 100 held-out rows: inside x hard 90.0% after 28; " in str(result)
+    assert "R@1 of 100 held-out rows: inside x hard 90 % after 28; " in " ".join(
+        str(result).split()
+    )
     assert next(iter(result.last)) == "inside x hard"
     assert result.scores[0] == RaceScore("inside x hard, scale-free", 9, pytest.approx(0.3))
 

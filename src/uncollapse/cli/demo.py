@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import uncollapse as uc
-from uncollapse._base.check import InputError
+from uncollapse._base.check import InputError, percent
 from uncollapse._base.table import Cell, Table, wrapped_for
 from uncollapse.cli.printing import INTERRUPTED, say, show
 
@@ -121,9 +121,9 @@ def _table(act: Act, story: uc.report.demo_page.Story) -> Table:
     table = Table(heads, title=f"{act.title}: 48 letters never trained on")
     for name, end in story.ends.items():
         verdict, size = end.snapshot.health.verdict, end.snapshot.health.relative_diameter
-        diameter = "-" if size is None else f"{size:.1%}"
+        diameter = "-" if size is None else percent(size)
         cell = Cell(verdict, style=_STYLES.get(verdict, "red"))
-        table.add(name, f"{end.before:.1%}", f"{end.after:.1%}", diameter, cell)
+        table.add(name, percent(end.before), percent(end.after), diameter, cell)
     return table
 
 

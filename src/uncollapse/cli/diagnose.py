@@ -155,7 +155,7 @@ def diagnose_file(
             source.labels,
             source.fine_labels,
             None if images is None else source.find_pictures(images),
-            names=source.names,
+            names=source.titles,
             title=source.title,
             reference=reference if start is None else _as_reference(start),
             cosine=origin is None or origin.cosine is not False,

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import uncollapse as uc
-from uncollapse._base.check import InputError
+from uncollapse._base.check import InputError, percent
 from uncollapse._base.progress import progress_reporter
 from uncollapse._base.table import Cell, Table
 from uncollapse.cli import options
@@ -111,8 +111,8 @@ def _race(settings: uc.Config, steps: int | None) -> uc.training.predictions.Rac
     show(race_table(result))
     show(
         f"{_RECALL}: of {result.race.rows} training samples, kept out of the batches where there "
-        f"are enough; untrained {result.start:.1%}. left: their scale, over that of the untrained "
-        f"network. The race cost {result.race.spent:.0f} training steps."
+        f"are enough; untrained {percent(result.start)}. left: their scale, over that of the "
+        f"untrained network. The race cost {result.race.spent:.0f} training steps."
     )
     return result
 
@@ -187,7 +187,7 @@ def race_table(result: uc.training.predictions.RaceResult) -> Table:
             str(entrant.strategy),
             f"{round(entrant.drift, 3) + 0.0:+.3f}",  # no -0.000
             "–" if entrant.steps is None else str(entrant.steps),
-            "–" if entrant.recall is None else f"{entrant.recall:.1%}",
+            "–" if entrant.recall is None else percent(entrant.recall),
             "–" if entrant.scale is None else f"{entrant.scale:.2g}",
             Cell(entrant.result, style=_RESULTS.get(entrant.result, "")),
         )

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from uncollapse._base.check import InputError, check_choice
+from uncollapse._base.check import InputError, check_choice, percent
 from uncollapse.cli.printing import say, warn
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _without_spoiled(source: Source, drop: str | None, drops: tuple[str, ...]) -
     spoiled = find_spoiled(source.points, neighbours="hubs" in chosen)
     lines, kinds = spoiled.sentences(source.names), {*chosen, *drops}
     if len(spoiled.invalid) > FEW_INVALID * len(source) and "invalid" not in chosen:
-        few = f"at most {FEW_INVALID:.0%} of such rows, or --drop invalid"
+        few = f"at most {percent(FEW_INVALID)} of such rows, or --drop invalid"
         raise InputError(source.title, lines["invalid"], few)
     kept = spoiled.kept(kinds)
     if not len(kept):

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 import uncollapse as uc
-from uncollapse._base.check import InputError, visible
+from uncollapse._base.check import InputError, percent, visible
 from uncollapse._base.files import write_csv, write_json
 from uncollapse._base.table import Table
 from uncollapse.cli import options
@@ -101,11 +101,12 @@ def command(
     count = min(_SHOWN, total)
     show(neighbour_table(entries[: count * k], measure))
     line = f"the first {count} of " if count < total else ""
-    line += f"{total:,} queries" if like is None else f"{total:,} rows of {like.name}"
+    asking = "query" if total == 1 else "queries"
+    line += f"{total:,} {asking if like is None else f'rows of {like.name}'}"
     line += f" among {len(there.source):,} rows of {there.source.title}"
     if "same" in entries[0]:
         share = sum(entry["same"] for entry in entries[::k]) / total
-        line += f"; the nearest has the query's label in {share:.2%} of {total:,}"
+        line += f"; the nearest has the query's label in {percent(share)} of {total:,}"
     line += f"; {there.about}" if there.about else ""
     say(line + ("; --out writes them all" if count < total and out is None else ""))
     if out is not None:

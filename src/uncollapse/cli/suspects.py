@@ -59,7 +59,9 @@ def command(
         write_csv(csv, _HEAD, _lines(result, labels, names))
         say(f"wrote {csv}")
     if html is not None:
-        say(f"wrote {_page(rows, result, labels, names, html)}")
+        titles = rows.source.titles
+        named = None if titles is None else list(map(str, titles))
+        say(f"wrote {_page(rows, result, labels, named, html)}")
 
 
 def _table(result: SuspectLabels, most: int, labels: Array, names: list[str] | None) -> Table:

@@ -132,6 +132,14 @@ class Source:
         """The names, or the row numbers where there are none."""
         return list(map(str, range(len(self)) if self.names is None else self.names))
 
+    @property
+    def titles(self) -> Array | None:
+        """What a page calls the rows: their names, with their texts where these are others."""
+        if self.texts is None or self.names is None or self.names is self.texts:
+            return self.names if self.texts is None else self.texts
+        both = zip(self.names, self.texts, strict=True)
+        return np.array([f"{name}: {text}" if name != text else name for name, text in both])
+
     def select(self, rows: Array) -> Source:
         """These rows only."""
         roles = {role: getattr(self, role) for role in ("points", *_COLUMNS)}

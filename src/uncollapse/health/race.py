@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array
-from uncollapse._base.check import InputError
+from uncollapse._base.check import InputError, percent
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import Strategy
 from uncollapse.metrics.result import Card, Shown
@@ -186,9 +186,8 @@ class Race(Shown):
         return Card(f"{self.chosen} wins the race", [line], shares=recalls)
 
     def __str__(self) -> str:
-        parts = [
-            f"{name} {score.recall:.1%} after {score.steps}" for name, score in self.last.items()
-        ]
+        last = self.last.items()
+        parts = [f"{name} {percent(score.recall)} after {score.steps}" for name, score in last]
         return f"R@1 of {self.rows} held-out rows: {'; '.join(parts)} steps"
 
     def to_dict(self) -> dict[str, Any]:

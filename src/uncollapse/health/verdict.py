@@ -419,7 +419,7 @@ def cosine_text(value: float) -> str:
     """
     gap = 1 - value
     digits = 3 if gap <= 0 else max(3, 1 - math.floor(math.log10(gap)))
-    return f"{value:.{min(digits, 12)}f}"
+    return f"{value:z.{min(digits, 12)}f}"
 
 
 # The rules of the verdicts: why one holds, in words with the numbers; None where it does not.

@@ -16,7 +16,14 @@ from uncollapse._base.arrays import Array, points
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.distances import Frame, screen_dtype
-from uncollapse.metrics.ranking import BLOCK, PAIRS, equal_rows, nearest_pairs, pieces
+from uncollapse.metrics.ranking import (
+    BLOCK,
+    PAIRS,
+    check_directions,
+    equal_rows,
+    nearest_pairs,
+    pieces,
+)
 
 __all__ = ["Neighbours", "nearest"]
 
@@ -47,16 +54,18 @@ def nearest(
     room = len(gallery) - (exclude is not None)
     if check_int("k", k) > room:
         raise InputError("k", k, f"at most {room}, the size of the gallery")
+    if normalize:
+        check_directions(queries, gallery)
     with progress_reporter(progress, "searching") as report:
-        found = _search(
+        hits = _search(
             queries, gallery, k + (exclude is not None), normalize, _COPY, report, farthest=False
         )
-    rows, squares = found.rows, found.squares
+    rows, squares = hits.rows, hits.squares
     if exclude is not None:
         kept = _without(rows, exclude.cpu().numpy())
         rows, squares = rows[kept].reshape(-1, k), squares[kept].reshape(-1, k)
     dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
-    distances = torch.from_numpy(squares).sqrt_().mul_(found.unit).to(queries.device, dtype)
+    distances = torch.from_numpy(squares).sqrt_().mul_(hits.unit).to(queries.device, dtype)
     return Neighbours(torch.from_numpy(rows).to(queries.device), distances)
 
 
@@ -86,14 +95,14 @@ def near_lists(
     Ties go to the lower row; k is at most the number of rows.
     """
     copy = _COPY if max_memory is None else max_memory // 2
-    found = _search(x, x, k, normalize, copy, report, farthest)
+    hits = _search(x, x, k, normalize, copy, report, farthest)
     own = np.arange(len(x))
-    others = found.rows[_without(found.rows, own)].reshape(len(x), k - 1)
-    return np.concatenate([own[:, None], others], axis=1), found.farthest
+    others = hits.rows[_without(hits.rows, own)].reshape(len(x), k - 1)
+    return np.concatenate([own[:, None], others], axis=1), hits.farthest
 
 
 @dataclass
-class _Found:
+class _Hits:
     """Rows of the gallery, their squared distances in units, and the farthest row, of each query.
 
     A distance of 1 in these units is `unit`.
@@ -113,7 +122,7 @@ def _search(
     copy: int,
     report: Report,
     farthest: bool,
-) -> _Found:
+) -> _Hits:
     """The k nearest rows of each query; ties go to the lower row.
 
     Equal rows of the gallery are compared once, so that a collapsed set costs no more than any
@@ -136,7 +145,7 @@ def _search(
         points(queries, "queries"), points(gallery, "gallery")  # one of them raises, naming rows
     y = y.kept() if resident else y
     size = min(k, len(first))
-    found = _Found(
+    hits = _Hits(
         np.empty((len(x), size), np.int64),
         np.empty((len(x), size)),
         np.empty(len(x) if farthest else 0, np.int64),
@@ -144,21 +153,21 @@ def _search(
     )
     for low in range(0, len(x), BLOCK):
         block = slice(low, min(low + BLOCK, len(x)))
-        _search_block(x, block, y, size, found)
+        _search_block(x, block, y, size, hits)
         report(block.stop, len(x))
-    found.farthest = first[found.farthest]
+    hits.farthest = first[hits.farthest]
     if len(first) < len(gallery):
-        found.rows, found.squares = _with_copies(found.rows, found.squares, group, k)
-    return found
+        hits.rows, hits.squares = _with_copies(hits.rows, hits.squares, group, k)
+    return hits
 
 
-def _search_block(x: Frame, block: slice, y: Frame, k: int, found: _Found) -> None:
+def _search_block(x: Frame, block: slice, y: Frame, k: int, hits: _Hits) -> None:
     """Fill in the lists of some queries."""
     rows = x.at(block).kept()
-    near, far = nearest_pairs(rows, y, k, farthest=len(found.farthest) > 0)
-    found.rows[block], found.squares[block] = near
+    near, far = nearest_pairs(rows, y, k, farthest=len(hits.farthest) > 0)
+    hits.rows[block], hits.squares[block] = near
     if far is not None:
-        found.farthest[block] = far[0][:, 0]
+        hits.farthest[block] = far[0][:, 0]
 
 
 def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> tuple[Array, Array]:
