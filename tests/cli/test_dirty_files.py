@@ -33,7 +33,7 @@ def test_rows_that_spoil_are_named_with_what_r1_is_without_them(files, cli, kind
     said = cli("diagnose", files / f"{kind}.npz", "--fail-on", "any", code=1)
     assert said.out.startswith("spoiled-rows\n")
     assert words in said.text
-    assert "without these rows, by label: R@1 8" in said.text
+    assert "without these rows: by label R@1 8" in said.text
 
 
 def test_a_clean_file_is_healthy_and_says_nothing_of_spoiled_rows(files, cli):

@@ -165,11 +165,16 @@ class Diagnosis(Shown):
         """Show the whole page inside a notebook, in so many pixels; elsewhere, say how to save."""
         self.page().show(height)
 
+    def spoiled_lines(self) -> list[str]:
+        """Which rows distort the figures, and R@1 without them, a sentence each."""
+        known = {} if self.spoiled is None else self.spoiled.sentences(self.names)
+        without = (f"by {kind} R@1 {interval_text(x)}" for kind, x in self.without.items())
+        lines = [line for line in known.values() if line not in self.reasons]
+        return lines + [f"without these rows: {', '.join(without)}"] * bool(self.without)
+
     def __str__(self) -> str:
         lines = [str(self.health)]
-        if self.spoiled is not None:
-            more = self.spoiled.sentences(self.names).values()
-            lines += [f"  {line}" for line in more if line not in self.reasons]
+        lines += [f"  {line}" for line in self.spoiled_lines()]
         if self.compared_with:
             lines.append(f"  reference: {self.compared_with}")
         if self.health.diameter_most is not None:
@@ -183,8 +188,6 @@ class Diagnosis(Shown):
                 texts["R@1"] = interval_text(self.intervals[kind]["R@1"])
             listed = ", ".join(f"{name} {text}" for name, text in texts.items())
             lines.append(f"  by {kind}, on {self.scored_rows}: {listed}")
-        for kind, interval in self.without.items():
-            lines.append(f"  without these rows, by {kind}: R@1 {interval_text(interval)}")
         if self.cone is not None:
             lines += [f"  {line}" for line in cone_lines(self.cone)]
         return "\n".join(lines)
@@ -382,10 +385,11 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
     health = result.health
     classes = f", {len(health.classes):,} classes" if health.classes else ""
     reference = f"; reference: {result.compared_with}" if result.compared_with else ""
+    verdict = parts.verdict_content(health)
     content = {
         "title": result.title,
         "lead": f"{health.n:,} embeddings of {health.dim:,} dimensions{classes}{reference}",
-        "verdict": parts.verdict_content(health),
+        "verdict": verdict | {"reasons": [*health.reasons, *result.spoiled_lines()]},
         "finite": result.finite,
     }
     if not result.finite:
