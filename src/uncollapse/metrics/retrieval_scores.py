@@ -109,18 +109,16 @@ def retrieval(
 
     Without a gallery each query searches all the others, or with `rows` only these rows do. An item
     is relevant if it has the query's label: integers or strings. `RetrievalResult` defines the
-    scores; mAP, with `full_map`, needs every rank: about three times the time, the same memory.
-    Where classes have many thousands of rows, `all_matches=False` ranks the nearest relevant items
-    alone, and leaves out what needs all of them.
+    scores; mAP, with `full_map`, needs every rank: three times the time. With `all_matches=False`
+    what needs all relevant items is left out: for classes of many thousands.
 
     **Ties.** A wrong item at the same distance as a relevant one comes first (`"pessimistic"`), so
     a collapsed embedding scores 0, not 1; `"optimistic"` gives the other bound. Squared distances
     are the same if they differ by less than 1e-12 of their size (for `normalize`, which ranks by
     cosine, also distances by less than 4e-15). The result is that of float64 arithmetic.
 
-    `max_memory` bounds what is allocated beside the input ("150MB" or bytes; by default 128 MB, or
-    more where so many or so wide rows need it); `progress` is a bool
-    or function(done, total).
+    `max_memory` bounds what is allocated ("150MB" or bytes; by default 128 MB, or more where rows
+    need it); `progress` is a bool or function(done, total).
 
     >>> result = retrieval([[0.0], [1.0], [5.0], [6.5]], ["a", "a", "b", "b"], ks=(1,))
     >>> result.recall[1], result.map_at_r, result.per_class["b"]["recall@1"]
@@ -133,8 +131,8 @@ def retrieval(
     if check_bool("full_map", full_map) and not all_matches:
         raise InputError("full_map", full_map, "False without all_matches")
     depth = max(ks) if all_matches and not full_map else BEYOND
-    sides, most = (queries, query_labels, gallery, gallery_labels), None if all_matches else max(ks)
-    task, labels, size = _compared(*sides, rows, depth, most)
+    sides = (queries, query_labels, gallery, gallery_labels, rows, depth)
+    task, labels, size = _compared(*sides, None if all_matches else max(ks))
     how: dict[str, Any] = {"normalize": normalize, "ties": ties, "max_memory": budget}
     blocks = positive_ranks(task, **how, progress=progress, title="retrieval")
     names = [f"{score}@{k}" for score in ("recall", "precision") for k in ks]
