@@ -108,7 +108,7 @@ def test_what_is_written_once_is_in_its_room_alone(nodes, look, home):
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("options", "most"), [([], "8)"), (["--without-kernels"], "8)"), (["jpeg"], "")], ids=str
+    ("options", "most"), [([], "10)"), (["--without-kernels"], "10)"), (["jpeg"], "")], ids=str
 )
 def test_each_walk_crosses_few_files(options, most):
     """A JPEG on its way to a page: training crosses 70 files at most, the page 30."""

@@ -30,7 +30,7 @@ from uncollapse.training.config import Config, parse_config
 from uncollapse.training.session import Session
 
 ROOT = Path(uc.__file__).parent
-MOST = 8  # files of each short walk
+MOST = 10  # files of each short walk
 # From a JPEG to a page: files in training, files in the report, and how often the building of a
 # session changes package. Checks of arguments, in `_base`, are called from everywhere and not
 # counted there.

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from uncollapse._base.check import InputError
 
@@ -66,6 +66,13 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def streamed_aside(path: Path) -> Iterator[BinaryIO]:
+    """Yield a binary file to write to, as `written_aside` does, for content made in pieces."""
+    with written_aside(path) as aside, aside.open("wb") as file:
+        yield file
 
 
 def write_text(path: Path, text: str) -> None:

@@ -399,8 +399,8 @@ def _read(
             known = ", ".join(_ROLES["embeddings"])
             raise DataError(f"none of {known}; it holds {', '.join(columns) or 'nothing'}")
     roles |= {name: name for name in choice.others.values() if name in columns}
-    n, used = len(columns[roles["embeddings"]]), set(roles.values())
-    roles |= {name: name for name, v in columns.items() if name not in used and v.shape == (n,)}
+    shape, used = columns[roles["embeddings"]].shape[:1], {*roles.values(), *_ROLES}
+    roles |= {name: name for name, v in columns.items() if name not in used and v.shape == shape}
     keys = {name: columns[name] for name in columns if choice.is_key(name)}
     return _Held({role: columns[name] for role, name in roles.items()}, keys, tuple(columns))
 

@@ -126,7 +126,7 @@ def retrieval(
     >>> retrieval([[1.0]] * 4, [0, 0, 1, 1], ks=(1, 2)).recall  # total collapse
     {1: 0.0, 2: 0.0}
     """
-    check_choice("ties", ties, TIES)
+    check_choice("ties", ties, TIES), check_bool("all_matches", all_matches)
     budget, ks = parse_bytes(max_memory), check_ks(ks)
     if check_bool("full_map", full_map) and not all_matches:
         raise InputError("full_map", full_map, "False without all_matches")

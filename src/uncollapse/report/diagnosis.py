@@ -328,11 +328,7 @@ def score(
 
 
 def interval_text(interval: Interval) -> str:
-    """A share with its interval, in per cent.
-
-    >>> interval_text(Interval(0.496, 0.482, 0.51)).replace("\N{NO-BREAK SPACE}", " ")
-    '49.6 % (48.2 to 51)'
-    """
+    """A share with its interval, in per cent: 49.6 % (48.2 to 51)."""
     low, high = (number(100 * bound, 3) for bound in (interval.low, interval.high))
     return f"{percent(interval.value)} ({low} to {high})"
 
