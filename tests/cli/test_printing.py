@@ -56,7 +56,7 @@ def test_races_name_their_split_and_every_result(width):
         Entrant(own, 0.704, None, None, None, "shrinks"),
     )
     text = shown(width, race_table(RaceResult(race, 0.117, own, entrants)))
-    check(text, width, {"train", "R@1", "98.7%", "wins", "shrinks", "scale-free", "+0.704"})
+    check(text, width, {"train", "R@1", "98.7", "wins", "shrinks", "scale-free", "+0.704"})
 
 
 def test_scores_show_every_metric_of_every_split(width):

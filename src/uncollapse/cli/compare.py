@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from uncollapse._base.check import InputError
 from uncollapse._base.files import write_json
 from uncollapse.cli import options
-from uncollapse.cli.printing import failed_rules, say, show, status, warn
+from uncollapse.cli.printing import fail_with, failed_rules, say, show, status, warn
 
 if TYPE_CHECKING:
     from uncollapse.data.sources import Source
@@ -63,7 +62,7 @@ def command(
         "metric": metric,
     }
     about |= {"names": after.names if before.names is None else before.names}
-    with status(f"comparing {len(before):,} rows"):
+    with status(f"comparing {len(before):,} rows", len(before)):
         result = compare(before.points, after.points, labels, k=k, threshold=threshold, **about)
     say(result.about)
     show(result.verdict_table())
@@ -75,11 +74,7 @@ def command(
         say(f"wrote {json}")
     if html is not None:
         say(f"wrote {result.save(html)}")
-    failed = failed_rules(fail_if or [], result.figures)
-    for why in failed:
-        say(f"failed: {why}", style="red", console=Console(stderr=True))
-    if failed:
-        raise typer.Exit(1)
+    fail_with(failed_rules(fail_if or [], result.figures))
 
 
 def _joined(old: Source, new: Source) -> tuple[Source, Source, str]:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import uncollapse as uc
 from uncollapse._base.check import InputError, check_number, did_you_mean
 from uncollapse._base.extras import without_kernels
 from uncollapse._base.files import read_json, write_json
 from uncollapse.cli import options
-from uncollapse.cli.printing import failed_rules, say, status
+from uncollapse.cli.printing import fail_with, failed_rules, say, status
 
 _SMALL = 5_000  # rows
 
@@ -107,10 +106,7 @@ def command(
         if json is not None:
             write_json(json, {"file": str(file)} | result.to_dict())
             say(f"wrote {json}")
-    for text in failed:
-        say(f"failed: {text}", style="red", console=Console(stderr=True))
-    if failed:
-        raise typer.Exit(1)
+    fail_with(failed)
 
 
 def _read_baseline(path: Path) -> dict[str, Any]:
@@ -149,7 +145,7 @@ def diagnose_file(
     origin = source.origin
     start = None if reference is not None or origin is None else origin.start
     light = _lightly() if len(source) <= _SMALL else nullcontext()
-    with status(f"diagnosing {len(source):,} embeddings"), light:
+    with status(f"diagnosing {len(source):,} embeddings", len(source)), light:
         result = uc.diagnose(
             source.points,
             source.labels,

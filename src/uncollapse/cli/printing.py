@@ -9,6 +9,7 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ import uncollapse as uc
 from uncollapse._base.check import InputError, did_you_mean, visible
 from uncollapse._base.table import Table, wrapped_for
 
+_FEW_ROWS = 5_000
 _TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
 _TITLES |= {"map@r": "MAP@R", "nmi": "NMI", "nmi+": "NMI+", "r_precision": "R-precision"}
 
@@ -42,9 +44,12 @@ def show(*things: object) -> None:
     Console(highlight=False).print(*things, sep="\n")
 
 
-def status(text: str) -> Status:
-    """A line about the work in progress, removed when it is done."""
-    return Console().status(text)
+def status(text: str, rows: int = 0) -> Status | nullcontext[None]:
+    """A line about the work in progress, removed when it is done.
+
+    With many rows the work has bars of its own, and a terminal has no room for both.
+    """
+    return Console().status(text) if rows <= _FEW_ROWS else nullcontext()
 
 
 def warn(text: str) -> None:
@@ -178,6 +183,14 @@ def failed_rules(rules: Sequence[str], figures: Mapping[str, float | None]) -> l
         state = "not known" if math.isnan(value) else f"{value:.4g}"
         sentences.append(f"{name} is {state}, and {rule.strip()} is refused")
     return sentences
+
+
+def fail_with(sentences: Sequence[str]) -> None:
+    """End with code 1 and a red line for each sentence; go on where there is none."""
+    for sentence in sentences:
+        say(f"failed: {sentence}", style="red", console=Console(stderr=True))
+    if sentences:
+        raise typer.Exit(1)
 
 
 # What a user sees when a command fails: no traceback; a line for each of several mistakes.

@@ -69,7 +69,7 @@ def command(
                 allowed = f"a file ending in {', '.join(_ENDINGS[option])}"
                 raise InputError(option, path.name, allowed)
     source = options.open_file(file, columns, drops=("invalid", "zero"))
-    with status(f"fitting and judging {len(source):,} embeddings"):
+    with status(f"fitting and judging {len(source):,} embeddings", len(source)):
         repair = uc.metrics.fit_repair(source.points, source.labels, how=how, top=remove_top or 0)
     name = _NAMES[how].format("axis" if remove_top == 1 else f"{remove_top} axes")
     fitted = f"fitted on a random half, {len(source) // 2:,} rows, judged on the other"
