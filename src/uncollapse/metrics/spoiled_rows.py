@@ -37,7 +37,7 @@ _WORDS = {
 
 @dataclass(frozen=True, eq=False)
 class SpoiledRows:
-    """Row numbers of `n` rows, by what is wrong with them; a row is of one kind only.
+    """Row numbers of `n` rows, by what is wrong with them.
 
     `invalid`: NaN or infinite. `zero`: zeros only. `duplicates`: equal to an earlier row; the most
     frequent row stands `most_equal` times. `hubs`: among the 10 nearest of many rows, each of the

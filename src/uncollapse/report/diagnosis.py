@@ -255,11 +255,8 @@ def _judged(result: Diagnosis) -> Diagnosis:
     if health.n < spoiled.n:
         kept, lost = spoiled.kept(["invalid"]), spoiled.sentences(names)["invalid"]
         health = replace(health, reasons=(*health.reasons[:-1], f"{lost}; left out"))
-        z, labels, images = (
-            result.embeddings[kept],
-            (result.labels, result.fine_labels),
-            result.images,
-        )
+        z, images = result.embeddings[kept], result.images
+        labels = (result.labels, result.fine_labels)
         coarse, fine = (None if some is None else some[kept] for some in labels)
         names = np.arange(spoiled.n).astype(str)[kept] if names is None else names[kept]
         images = None if images is None else [images[row] for row in kept.tolist()]
