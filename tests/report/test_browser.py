@@ -183,7 +183,10 @@ def mapped(tmp_path_factory):
     labels[ROW] = "K2"
     names = [f"ticket {i}" for i in range(90)]
     spoiled = SimpleNamespace(
-        hubs=np.array([40]), duplicates=np.array([3, 4]), zero=np.array([], int)
+        sentences=lambda names: {},
+        hubs=np.array([40]),
+        duplicates=np.array([3, 4]),
+        zero=np.array([], int),
     )
     result = replace(diagnose(z, labels, names=names, modes=False), spoiled=spoiled)
     near = np.linalg.norm(z[:, None] - z, axis=2).argsort(axis=1)[:, 1:6]

@@ -229,7 +229,10 @@ def test_rows_amid_another_label_and_spoiled_ones_are_counted_and_can_be_filtere
     z, labels = blobs(0.1, each=20)
     labels[3], labels[50] = 5, 0
     spoiled = SimpleNamespace(
-        hubs=np.array([7]), duplicates=np.array([], np.int64), zero=np.array([1, 2])
+        sentences=lambda names: {},
+        hubs=np.array([7]),
+        duplicates=np.array([], np.int64),
+        zero=np.array([1, 2]),
     )
     result = replace(diagnose(z, labels, modes=False), spoiled=spoiled)
     content = result.page().content
@@ -247,7 +250,9 @@ def test_rows_amid_another_label_and_spoiled_ones_are_counted_and_can_be_filtere
 def test_spoiled_rows_are_on_the_map_of_a_sample():
     z, labels = blobs(0.5, each=1000)
     rows = np.array([5998, 5999])
-    spoiled = SimpleNamespace(hubs=rows, duplicates=rows[:0], zero=rows[:0])
+    spoiled = SimpleNamespace(
+        sentences=lambda names: {}, hubs=rows, duplicates=rows[:0], zero=rows[:0]
+    )
     result = replace(diagnose(z, labels, max_rows=60, modes=False), spoiled=spoiled)
     data = result.page().content["map"]["data"]
     assert [data["rows"][i] for i in data["flags"]["hub"]] == rows.tolist()
