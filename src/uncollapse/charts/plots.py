@@ -129,8 +129,8 @@ def _kept(curve: Series) -> Series:
 def _words(curve: Series, say: Callable[[float], str]) -> str:
     if len(curve.y) < _FEW:
         steps = zip(curve.x, curve.y, strict=True)
-        told = " and ".join(f"{say(y)} at {number(x)}" for x, y in steps)
-        return f"{curve.name}: {told or 'no values'}"
+        sentence = " and ".join(f"{say(y)} at {number(x)}" for x, y in steps)
+        return f"{curve.name}: {sentence or 'no values'}"
     first, last, low, high = map(say, (curve.y[0], curve.y[-1], min(curve.y), max(curve.y)))
     return f"{curve.name}: from {first} to {last}, lowest {low}, highest {high}"
 

@@ -56,12 +56,9 @@ def command(
             warn(f"{differ:,} rows have another label in {new.name}; those of {old.name} are used")
     from uncollapse.report.comparison_page import compare
 
-    about: dict[str, Any] = {
-        "titles": (before.title, after.title),
-        "joined": joined,
-        "metric": metric,
-    }
-    about |= {"names": after.names if before.names is None else before.names}
+    titles, names = (before.title, after.title), before.names
+    about: dict[str, Any] = {"titles": titles, "joined": joined, "metric": metric}
+    about["names"] = after.names if names is None else names
     with status(f"comparing {len(before):,} rows", len(before)):
         result = compare(before.points, after.points, labels, k=k, threshold=threshold, **about)
     say(result.about)

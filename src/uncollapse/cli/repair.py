@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 _NAMES = {"centre": "centring", "whiten": "whitening", "remove-top": "removing the top {}"}
 _ENDINGS = {"--out": (".npz", ".parquet", ".safetensors"), "--transform": (".safetensors", ".onnx")}
-_WORTH = (
-    0.01  # share of nearest neighbours, kept or lost by storing rows in fewer bits, that is said
-)
+_WORTH = 0.01  # of nearest neighbours: a change by fewer bits that is worth a line
 _GRAPH = """<ir_version: 8, opset_import: ["": 13]>
 repair (float[rows, {}] embeddings) => (float[rows, {}] repaired) {{
     centred = Sub(embeddings, mean)
