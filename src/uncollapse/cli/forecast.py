@@ -111,7 +111,7 @@ def _race(settings: uc.Config, steps: int | None) -> uc.training.predictions.Rac
     show(race_table(result))
     show(
         f"{_RECALL}: of {result.race.rows} training samples, kept out of the batches where there "
-        f"are enough; untrained {percent(result.start)}. left: their scale, over that of the "
+        f"are enough; untrained {percent(result.race.start)}. left: their scale, over that of the "
         f"untrained network. The race cost {result.race.spent:.0f} training steps."
     )
     return result
@@ -124,10 +124,13 @@ def _show_winner(
     data_root: Path | None,
 ) -> None:
     """Write the config of the winner, and say what it changes and how to train it."""
+    from uncollapse.health.race import TIE
+
     if not result.changes:
         show(f"[bold]{result.own} wins[/bold]: {config.name} can stay as it is")
         return
-    show(f"[bold]{result.winner} beats {result.own}[/bold]")
+    how = f"is chosen: {TIE}" if result.race.tied else f"beats {result.own}"
+    show(f"[bold]{result.winner} {how}[/bold]")
     for key, value in result.changes.items():
         was = getattr(result.own, key.rpartition(".")[2])
         say(f"  {key} = {json.dumps(value)}  (was {json.dumps(was)})")

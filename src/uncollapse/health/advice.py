@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from uncollapse.health.verdict import PULLS_DIRECTIONS, Health
+from uncollapse.health.verdict import NO_DRIFT, PULLS_DIRECTIONS, Health
 
 __all__ = ["Advice", "RunSettings", "Strategy", "advise", "advise_on", "rank_strategies"]
+
+DriftOf = Callable[["Strategy"], float]  # of a strategy, on a run's rows; NaN where unknown
 
 GENTLE = ("inside", "easy")  # positives that do not pull to a point, best first
 MINED, FORM = ("positives", "negatives", "pool"), ("scale_free", "margin", "soft")
@@ -27,7 +29,8 @@ NEXT_CHECKS = dict.fromkeys(("point", "equal"), f"{_COMPARE} is {_STILL}")
 NEXT_CHECKS |= {"aligned": f"{_COMPARE} has learned"}
 NEXT_CHECKS |= {"random": f"normal at the start of training; if it stays, {_STILL}"}
 _MARGIN = 0.2
-_SLOWER = 1.0 / 3.0
+RATES = (1 / 3, 1 / 10)  # what a learning rate that is too high is multiplied by
+_LEAST_RATE = 1e-3  # of the first one
 _USUAL_LR = 1e-2  # few networks train at more
 # Of docs/results/label-free.
 _DIRECTION_STUDY = "27 of 32 losses with their optimum at a point are above 0.1, and 0 of 64 others"
@@ -42,7 +45,9 @@ class RunSettings:
     `k` is the samples of a class in a batch, `several_modes` whether classes have several modes,
     `summed` whether other losses are added to this one, `memory` the rows of a cross-batch memory.
     `labels` is False for a run without labels (SimCLR, SimSiam, BYOL, VICReg), `direction_drift`
-    what `health.direction_drift` last gave.
+    what `health.direction_drift` last gave. `loss` says whose the loss is: "tuples" for ours that
+    compares samples, "proxies" for one that compares them with vectors it learns, "foreign" for
+    another package's or a function.
 
     >>> RunSettings(lr=0.1).known(RunSettings(lr=0.2, k=4)).k
     4
@@ -63,6 +68,7 @@ class RunSettings:
     memory: int | None = None
     labels: bool | None = None
     direction_drift: float | None = None
+    loss: str | None = None
 
     def known(self, other: RunSettings) -> RunSettings:
         """These settings, and the other's where these are unknown."""
@@ -117,11 +123,18 @@ class Advice:
     evidence: str = ""
 
 
-def advise(health: Health, settings: RunSettings, facts: Sequence[str] = (), rest: str = "") -> str:
+def advise(
+    health: Health,
+    settings: RunSettings,
+    facts: Sequence[str] = (),
+    rest: str = "",
+    drift_of: DriftOf | None = None,
+) -> str:
     """Causes, what was seen, and what to try; empty for a healthy embedding that learns.
 
     `rest` is the state that a loss stands for which has sat at a resting value for long, and which
-    the last of the facts is about: see `health.resting`.
+    the last of the facts is about: see `health.resting`. `drift_of` measures strategies on the
+    run's rows: what shrinks them is not advised.
 
     >>> import torch
     >>> from uncollapse.health import measure
@@ -135,23 +148,40 @@ def advise(health: Health, settings: RunSettings, facts: Sequence[str] = (), res
         return f"{facts[-1]}, {spread}" if rest else ""
     if health.fine_agreement is not None:  # fine labels that divide a class are its modes
         settings = settings.known(RunSettings(several_modes=True))
-    advice = advise_on(health.verdict, settings, dim=health.dim, axes=health.axes)
+    known = _Known(settings, health.dim, health.axes, drift_of)
+    advice = _advice(health.verdict, known)
     return "; ".join(filter(None, (advice.cause, *facts, advice.sentence)))
 
 
-def advise_on(
-    verdict: str, settings: RunSettings, *, dim: int | None = None, axes: int | None = None
-) -> Advice:
+def advise_on(verdict: str, settings: RunSettings, drift_of: DriftOf | None = None) -> Advice:
     """What to change in a run with these settings and this verdict, measured or predicted.
 
     >>> settings = RunSettings("hard", "hard", margin=0.2, scale_free=False)
     >>> advise_on("network-collapse", settings).sentence
     'try positives = inside with scale_free = true, or positives = inside'
     """
+    return _advice(verdict, _Known(settings, drift_of=drift_of))
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What advice is given by."""
+
+    settings: RunSettings
+    dim: int | None = None
+    axes: int | None = None
+    drift_of: DriftOf | None = None
+
+    def drift(self, strategy: Strategy) -> float:
+        """NaN where it was not measured."""
+        return math.nan if self.drift_of is None else self.drift_of(strategy)
+
+
+def _advice(verdict: str, known: _Known) -> Advice:
     # Who mines has labels, also where the monitor is not given them.
-    without = settings.labels is False and settings.positives is None
+    without = known.settings.labels is False and known.settings.positives is None
     by_verdict = _ADVICE | (_WITHOUT_LABELS if without else {})
-    return by_verdict[verdict](settings, dim, axes)
+    return by_verdict[verdict](known)
 
 
 def lower_rate(lr: float) -> float:
@@ -163,22 +193,49 @@ def lower_rate(lr: float) -> float:
     return min(lr / 10, _USUAL_LR)
 
 
-def _network(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+def _network(known: _Known) -> Advice:
+    settings = known.settings
     own, cause = settings.strategy, ""
+    drift = known.drift(own)
+    if drift <= NO_DRIFT:
+        cause = f"the loss does not shrink these rows (drift {drift:+.3f}): its steps are too long"
+        return Advice(cause, _try([_slower(settings)]), "drift is what a loss does, for any rate")
+    if settings.loss == "proxies":
+        return Advice(cause, _try([_slower(settings), "warm-up"]), "it has no tuples to choose")
     over = settings.mined_over
     mined = "" if over is None else f" mined over {over} samples"
     shrinks = settings.positives not in (*GENTLE, None) and settings.negatives != "semihard"
     if shrinks:
         cause = f"{settings.positives} positives{mined}"
+    if settings.loss == "foreign" and (settings.positives or drift > NO_DRIFT):
+        usual = Strategy("hard", "hard", scale_free=False, margin=settings.margin or _MARGIN)
+        safe = [
+            each for each in rank_strategies(usual, settings) if not known.drift(each) > NO_DRIFT
+        ]
+        return Advice(cause, _try([f"{code(safe[0])} in place of this loss"]), _STUDY)
     if own.positives is None and own.scale_free is None:  # not known, or no miner yet
-        usual = "hard positives are the usual cause"
-        return Advice(cause, _try(["positives = easy", _slower(settings)]), usual)
-    ranked = [each for each in rank_strategies(own, settings) if each.lr_factor == 1.0]
+        easy = known.drift(Strategy("easy", "hard"))
+        if drift > NO_DRIFT and not easy > NO_DRIFT:
+            return Advice(cause, _try(["positives = easy"]), "measured on these rows")
+        check = "uc.drift(loss, embeddings, labels): above 0.02 it is the loss, else the rate"
+        return Advice(cause, _try([check]), "a positive drift shrinks, whatever the learning rate")
+    ranked = rank_strategies(own, settings)
     if not shrinks and settings.positives is not None:  # it is not the positives
         ranked = [each for each in ranked if each.positives == own.positives] or ranked
-    words = [_in_words(own, each) for each in ranked[:2]]
-    sentence = _try(words if shrinks and words else [*words, _slower(settings)])
-    return Advice(cause, sentence, _why(settings, shrinks))
+    safe = [each for each in ranked if not known.drift(each) > NO_DRIFT]
+    words = [_in_words(own, each) for each in safe[:2]]
+    return Advice(cause, _try(words or [_slower(settings)]), _why(settings, shrinks))
+
+
+def code(strategy: Strategy) -> str:
+    """The line that makes a triplet loss of a strategy.
+
+    >>> code(Strategy("inside", "hard", scale_free=True, margin=0.2))
+    'uc.TripletLoss(margin=0.2, miner=uc.Miner("inside", "hard"), scale_free=True)'
+    """
+    mined = f'uc.Miner("{strategy.positives}", "{strategy.negatives}")'
+    free = ", scale_free=True" if strategy.scale_free else ""
+    return f"uc.TripletLoss(margin={strategy.margin or _MARGIN:g}, miner={mined}{free})"
 
 
 def _why(settings: RunSettings, shrinks: bool) -> str:
@@ -202,7 +259,8 @@ def _in_words(own: Strategy, then: Strategy) -> str:
     return " with ".join([changes[0], " and ".join(changes[1:])] if len(changes) > 1 else changes)
 
 
-def _class(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+def _class(known: _Known) -> Advice:
+    settings = known.settings
     if settings.positives in GENTLE:
         smaller = f"margin = {settings.margin / 2:g}" if settings.margin else "a smaller margin"
         modes = "augmentation that keeps the modes of a class apart"
@@ -212,7 +270,8 @@ def _class(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
     return Advice(cause * bool(settings.positives), _try(["positives = easy"]), proved)
 
 
-def _dimensional(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+def _dimensional(known: _Known) -> Advice:
+    dim, axes = known.dim, known.axes
     remedies = ["more classes per batch", "a lower weight decay"]
     if dim is None or axes is None:
         return Advice("", _try(remedies), "opinion")
@@ -221,28 +280,29 @@ def _dimensional(settings: RunSettings, dim: int | None, axes: int | None) -> Ad
     return Advice(f"{dim} dimensions, {axes} in use", _try(remedies), "opinion")
 
 
-def _diverging(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+def _diverging(known: _Known) -> Advice:
+    settings = known.settings
     slower = f"lr = {lower_rate(settings.lr):.1g}" if settings.lr else "a lower learning rate"
     remedies = [slower, "gradient clipping", *["normalize = true"] * (not settings.normalize)]
     return Advice("", _try(remedies), "opinion")
 
 
-def _cone(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
-    advice, centre = _network(settings, dim, axes), "subtract the mean before rows are normalised"
+def _cone(known: _Known) -> Advice:
+    advice, centre = _network(known), "subtract the mean before rows are normalised"
     return replace(advice, sentence=f"{advice.sentence}, and {centre}")
 
 
-def _uninformative(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+def _uninformative(known: _Known) -> Advice:
     checks = ["checking that labels belong to their rows", "training for longer"]
-    return Advice("", _try([*checks, _slower(settings)]), "opinion")
+    return Advice("", _try([*checks, _slower(known.settings)]), "opinion")
 
 
-def _spoiled(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+def _spoiled(known: _Known) -> Advice:
     without = "leaving these rows out (--drop zero,duplicates,hubs)"
     return Advice("", _try([without, "embedding their samples again"]), "opinion")
 
 
-_ADVICE: dict[str, Callable[[RunSettings, int | None, int | None], Advice]] = {
+_ADVICE: dict[str, Callable[[_Known], Advice]] = {
     "network-collapse": _network,
     "shrinking": _network,
     "class-collapse": _class,
@@ -257,8 +317,9 @@ _ADVICE: dict[str, Callable[[RunSettings, int | None, int | None], Advice]] = {
 # Without labels: what such methods have.
 
 
-def _directions(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
+def _directions(known: _Known) -> Advice:
     """By what the loss does to the directions, where that is known."""
+    settings = known.settings
     slower, pull = _slower(settings), settings.direction_drift
     batch_norm = "batch norm in the projector"
     if pull is None or math.isnan(pull):
@@ -272,8 +333,8 @@ def _directions(settings: RunSettings, dim: int | None, axes: int | None) -> Adv
     return Advice(cause, _try([slower, batch_norm, "another temperature"]), "opinion")
 
 
-def _few_dimensions(settings: RunSettings, dim: int | None, axes: int | None) -> Advice:
-    advice = _dimensional(settings, dim, axes)
+def _few_dimensions(known: _Known) -> Advice:
+    advice = _dimensional(known)
     remedies = ["a larger covariance or redundancy term", "batch norm in the projector"]
     return replace(advice, sentence=_try([*remedies, "stronger augmentation"]))
 
@@ -304,14 +365,12 @@ def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[
 
     The order is that of the study on real data (docs/choosing.md). A loss without margin, or a soft
     one, gets the margin 0.2 as well: once classes are apart, none of its triplets counts, or all.
-    Last comes the same strategy at a third of the learning rate.
 
     >>> first = Strategy("hard", "hard", scale_free=False, margin=0.0, soft=False)
     >>> [str(strategy) for strategy in rank_strategies(first)][:3]
     ['inside x hard, scale-free', 'inside x hard', 'easy x hard, scale-free']
     """
     known = settings or RunSettings()
-    slower = replace(own, lr_factor=own.lr_factor * _SLOWER)
     is_triplet_loss = own.scale_free is not None
     base = own
     if is_triplet_loss and (own.soft or own.margin == 0):
@@ -328,7 +387,7 @@ def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[
         ranked += [replace(form, positives=p) for p in gentle for form in (*free, base)]
         calm = [own.positives, *["easy"] * ("easy" in gentle)]
         ranked += [replace(base, positives=p, negatives="semihard") for p in calm]
-    return [strategy for strategy in dict.fromkeys([*ranked, *free, slower]) if strategy != own]
+    return [strategy for strategy in dict.fromkeys([*ranked, *free]) if strategy != own]
 
 
 def contenders(own: Strategy, ranked: Sequence[Strategy]) -> list[Strategy]:
@@ -341,9 +400,18 @@ def contenders(own: Strategy, ranked: Sequence[Strategy]) -> list[Strategy]:
     >>> len(contenders(first, rank_strategies(first)))
     4
     """
-    same_rate = [strategy for strategy in ranked if strategy.lr_factor == own.lr_factor]
-    mined = [strategy for strategy in same_rate if strategy.positives != own.positives]
-    return [strategy for strategy in mined if strategy.negatives == own.negatives] or same_rate
+    mined = [strategy for strategy in ranked if strategy.positives != own.positives]
+    return [strategy for strategy in mined if strategy.negatives == own.negatives] or list(ranked)
+
+
+def at_lower_rates(strategies: Sequence[Strategy], rate: float) -> list[Strategy]:
+    """Each strategy at a third and a tenth of a rate; those too slow to train are left out.
+
+    >>> [str(strategy) for strategy in at_lower_rates([Strategy("easy", "hard")], 1.0)]
+    ['easy x hard, lr x 0.33', 'easy x hard, lr x 0.1']
+    """
+    rates = [rate * share for share in RATES if rate * share >= _LEAST_RATE]
+    return [replace(strategy, lr_factor=each) for strategy in strategies for each in rates]
 
 
 def changed_keys(first: Strategy, then: Strategy) -> dict[str, Any]:

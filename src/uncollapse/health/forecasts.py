@@ -162,7 +162,9 @@ class Forecast(Shown):
             steps, left = len(own.probe.scales), own.probe.predicted
             shrinks = f"is predicted to keep {left:.2g} of its scale ({steps} steps of training)"
         known = replace(self.settings, k=cell.k, batch_size=cell.p * cell.k)
-        advice = advise_on("network-collapse", known)
+        here = (each for each in (*self.cells, *self.alternatives) if each.shape == cell.shape)
+        drifts = {each.strategy: each.drift for each in here}
+        advice = advise_on("network-collapse", known, lambda each: drifts.get(each, math.nan))
         return (
             f"{shape}: {own.strategy} {shrinks}; {advice.sentence} (drift {cell.drift:+.3f} "
             f"there): {advice.evidence}"
@@ -242,8 +244,7 @@ def forecast(
     several = strategies.finer_classes(data) if several_modes is None else several_modes
     settings = replace(strategies.settings_of(loss_fn), several_modes=several)
     first = strategies.strategy_of(loss_fn)
-    ranked = rank_strategies(first, settings) if alternatives else []
-    others = [strategy for strategy in ranked if strategy.lr_factor == 1.0]
+    others = rank_strategies(first, settings) if alternatives else []
     cells, extra = list[ForecastCell](), list[ForecastCell]()
     for done, (network, shape) in enumerate(itertools.product(networks, shapes), 1):
         embedded = list(embedded_batches(network, data, *shape, batches, seed))

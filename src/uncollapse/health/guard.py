@@ -5,12 +5,11 @@ A run that diverged continues at a lower learning rate.
 
 from __future__ import annotations
 
-import copy
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -22,12 +21,17 @@ from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_bool, check_choice, check_int, check_number
 from uncollapse._base.table import percent
 from uncollapse.health import race as races
-from uncollapse.health.advice import Strategy, contenders, rank_strategies
-from uncollapse.health.drifts import LossFn, drift, has_unit_rows, predict_scale
+from uncollapse.health.advice import Strategy, at_lower_rates, code, contenders, rank_strategies
+from uncollapse.health.drifts import LossFn, predict_scale
 from uncollapse.health.figures import spread
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Listener, LoopTrial, Race, Trial
-from uncollapse.health.strategy import apply_strategy, left_alone, random_streams_kept, strategy_of
+from uncollapse.health.strategy import (
+    apply_strategy,
+    drift_meter,
+    random_streams_kept,
+    strategy_of,
+)
 from uncollapse.health.verdict import Health
 from uncollapse.losses import Loss
 
@@ -35,10 +39,14 @@ __all__ = ["Guard", "GuardEvent"]
 
 ACTIONS = ("warn", "stop", "rescue")
 _ALARMS = ("network-collapse", "shrinking", "cone")
-_SNAPSHOT_ROOM = 0.5  # a snapshot is taken while the scale is at least this share of its start
+_SNAPSHOT_ROOM = (
+    races.SMALL
+)  # a snapshot is taken while the scale is at least this share of its start
 _UNTOUCHED = 0.8  # the same under a strategy that shrinks: its later states are not worth keeping
 _SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
 _LOOK = 5  # steps between two predictions, once less than that is left
+_FALLS = 0.97  # and what is left of the scale from one to the next, if it still falls
+_ROWS = 288  # that R@1 is compared on
 _LOWER = 0.1  # what the learning rate is multiplied by after a divergence
 _ROLLBACKS = 30  # in a row, without a healthy snapshot between: then it is not the learning rate
 _SHARE = 0.07  # of a run's steps that races may cost: with copies and judging, a tenth of its time
@@ -67,6 +75,13 @@ class _State:
     start: tuple[float, float] | None = None  # scale and drift as the strategy began
     period: int = 0  # the number of `snapshot_every` steps in which a snapshot was last due
     looked_at: int = -1  # the same of the periods between two predictions
+    scale: float = math.inf  # at the last of these
+    # R@1: 1 if it has risen, -1 if fallen, None where unknown; compared with whose weights (None
+    # for those of the newest snapshot), until which step that holds, and the steps to the next.
+    change: int | None = None
+    better: dict[str, Tensor] | None = None
+    holds_until: int = -1
+    wait: int = _LOOK
     rate: float = 1.0  # what divergence has left of the learning rate
     rollbacks: int = 0
     # The newest copy is of weights whose embeddings nobody has seen yet: the step that led to them
@@ -78,21 +93,26 @@ class Guard:
     """Watches a training loop and acts on collapse. Call `after_step` after each step.
 
     `warn` reports each verdict once; `stop` also asks the loop to end (`guard.stopped`). `rescue`
-    restores the last healthy network and optimiser and changes the loss. It does not wait for the
-    verdict: once half of the scale is gone, it looks ahead (`drifts.predict_scale`), and acts if
-    the drift will shrink the rest to what the monitor calls shrinking. A `shrinking` embedding, or
-    one that has become a `cone`, is rescued only if the present strategy's measured drift is what
-    shrinks it.
+    restores the last healthy network and optimiser and changes the loss, or the learning rate.
 
-    **The choice.** Of the strategies the adviser ranks (`health.rank_strategies`), those whose
-    drift on the monitor's recent rows does not shrink **race** from the restored state, on the same
-    batches, for a few dozen steps: successive halving, judged by R@1 of rows held out of them. The
-    winner goes on from where the race left it. Races cost at most a tenth of `steps`. The batches
-    are the last ones, which the guard keeps copies of (at most 32, or 512 MB): the embeddings given
-    to `after_step` must be what `model` returned, or its rows over their norms. Where they are
-    something else, or several processes train together, the adviser's first choice is taken. A
-    strategy under which it collapsed is not tried twice. A rescue that fails or is interrupted
-    leaves everything as it was.
+    **When it acts.** Once half of the scale is gone and the rest still falls, it looks ahead
+    (`drifts.predict_scale`); it need not wait for the verdict. A loss that mines is rescued if its
+    drift will shrink, or has shrunk, the rest to what the monitor calls shrinking, unless R@1 of
+    held-out rows rises meanwhile. Any other loss, such as one of proxies, may close in on few
+    directions as it learns: it is rescued only once R@1 has fallen. R@1 is compared on the same
+    rows with the weights that a rescue would go back to, and counts beyond two standard errors.
+
+    **The choice.** Positive drift means that the loss shrinks the rows. Of the strategies the
+    adviser ranks (`health.rank_strategies`), those whose drift on the monitor's recent rows does
+    not shrink **race** from the restored state, on the same batches, for a few dozen steps:
+    successive halving, judged by R@1 of rows held out of them. The winner goes on from where the
+    race left it. Where the drift is not what shrinks it, or all that race shrink, or a rescued run
+    shrinks again, the steps are too long: strategies race at a third and a tenth of the rate. The
+    same strategy at the same rate is not tried twice. Races cost at most a tenth of `steps`. The
+    batches are the last ones, which the guard keeps copies of (at most 32, or 512 MB): the
+    embeddings given to `after_step` must be what `model` returned, or its rows over their norms.
+    Where they are something else, or several processes train together, the adviser's first choice
+    is taken. A rescue that fails or is interrupted leaves everything as it was.
 
     **The learning rate** that a rescue lowers is lowered inside each step of the optimizer
     (`lr_factor`), so that any schedule, made before or after the guard, goes on as it was.
@@ -106,7 +126,7 @@ class Guard:
         model: the network.
         optimizer: its optimizer, or several in a list.
         loss_fn: one of our losses; it is changed in place. For any other callable `rescue` only
-            changes the learning rate.
+            changes the learning rate, and says which loss to take in its place.
         monitor: by default a `CollapseMonitor` of the loss.
         action: `"warn"`, `"stop"` or `"rescue"`.
         tolerance: drifts up to this count as not shrinking.
@@ -242,7 +262,7 @@ class Guard:
         ]
         self._state = _State(**{name: state[name] for name in vars(self._state)})
         self._trial.load_state_dict(state["trial"])
-        self._apply()
+        self._apply(self.strategy)
 
     def _on_collapse(self, health: Health) -> None:
         if self.action != "rescue":
@@ -250,11 +270,40 @@ class Guard:
                 self._stop(health)
             self._warn(health)
             return
-        now = self._drift(self.strategy)
-        if health.verdict == "network-collapse" or now > self.tolerance:
-            self._rescue(health, now)
+        drift = self._drift(self.strategy)
+        if self._must_act(health, drift):
+            self._rescue(health, drift)
         else:
             self._warn(health)
+
+    def _must_act(self, health: Health, drift: float) -> bool:
+        """Whether an embedding that has lost its scale, or soon will, is to be rescued."""
+        shrinks, mines = drift > self.tolerance, self.first != Strategy()
+        if mines and health.verdict == "network-collapse":
+            return True
+        change = self._change_of_recall(health.step or 0)
+        if change is None:  # no rows to judge by
+            return shrinks and (mines or health.verdict != "shrinking")
+        return change < (1 if mines and shrinks else 0)
+
+    def _change_of_recall(self, step: int) -> int | None:
+        """Whether R@1 of held-out rows has risen, 1, or fallen, -1; None where nothing tells.
+
+        Compared with the weights that a rescue would go back to, or with later ones that were
+        better. The next comparison comes after twice as many steps, so that a slow rise shows too.
+        """
+        state = self._state
+        if step >= state.holds_until and state.snapshots:
+            earlier = state.better or state.snapshots[-1]["training"]["model"]
+            with random_streams_kept(self.loss_fn):
+                both = self._trial.recalls(earlier, _ROWS)
+            state.change = None if both is None else races.trend(*both)
+            if state.change == 1 and self.first == Strategy():
+                self._take_snapshot()
+            elif state.change == 1:  # of a loss that shrinks it, not worth going back to
+                state.better = self._trial.copy_weights()
+            state.holds_until, state.wait = step + state.wait, 2 * state.wait
+        return state.change
 
     def _on_divergence(self, health: Health) -> None:
         """Stop or roll back a run whose embeddings are not finite, or far too large."""
@@ -313,15 +362,18 @@ class Guard:
 
     def _look_ahead(self, health: Health, scale_then: float, drift_then: float) -> None:
         """Rescue an embedding that is still healthy if its drift will make it `shrinking`."""
-        left = spread(self.monitor.recent.rows()[0]) / scale_then
-        now = self._drift(self.strategy)
-        end = predict_scale(left, drift_then, now)
-        if now > self.tolerance and end <= self.monitor.thresholds.shrink_ratio:
+        scale, drift = spread(self.monitor.recent.rows()[0]), self._drift(self.strategy)
+        left = scale / scale_then
+        falls, self._state.scale = scale < _FALLS * self._state.scale, scale
+        end = predict_scale(left, drift_then, drift)
+        if falls and drift > self.tolerance and end <= self.monitor.thresholds.shrink_ratio:
             reason = (
                 f"{percent(left, 2)} of the scale is left, and a drift that went from "
-                f"{drift_then:+.3f} to {now:+.3f} predicts that {percent(end, 2)} will be left"
+                f"{drift_then:+.3f} to {drift:+.3f} predicts that {percent(end, 2)} will be left"
             )
-            self._rescue(replace(health, verdict="shrinking", reasons=(reason,)), now)
+            health = replace(health, verdict="shrinking", reasons=(reason,))
+            if self._must_act(health, drift):
+                self._rescue(health, drift)
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
@@ -348,61 +400,81 @@ class Guard:
             for parameter, gradient in gradients.items():
                 parameter.grad = gradient
 
-    def _rescue(self, health: Health, now: float) -> None:
+    def _rescue(self, health: Health, drift: float) -> None:
         with self._undone_on_error():
-            self._go_on_with_better(health, now)
+            self._go_on_with_better(health, drift)
 
-    def _go_on_with_better(self, health: Health, now: float) -> None:
-        before, size = self.strategy, self.monitor.settings.batch_size or 1
+    def _go_on_with_better(self, health: Health, drift: float) -> None:
+        before, is_first = self.strategy, not self._failed
         if before not in self._failed:
             self._failed.append(before)
-        drifts, safe = self._alternatives()
-        if not drifts:  # all have failed: to roll back again would hold the run where it is
+        candidates = self._candidates(drift) if is_first else []
+        candidates = candidates or self._slower_candidates(drift)
+        if not candidates:  # to roll back again would hold the run where it is
             if self.monitor.verdict != "healthy":  # a prediction is not repeated at each look
                 self._warn(health)
             return
-        step, race = self._roll_back(), None
-        taken = self._state.snapshots[-1]["batches_taken"] if self._state.snapshots else None
+        step, taken = self._roll_back(), None
+        if self._state.snapshots:
+            taken = self._state.snapshots[-1]["batches_taken"]
         if taken is not None:
             self._trial.rewind(taken)  # repeat what the restored weights have not seen
-        if safe:
-            chosen, race = self._raced_choice(safe, size)
-        else:  # none is safe: the one that shrinks least
-            chosen = min(drifts, key=drifts.__getitem__)
+        chosen, race = self._raced_choice(candidates)
+        if race is not None and race.all_shrink and chosen.lr_factor == before.lr_factor:
+            self._roll_back()
+            self._failed += [each for each in candidates if each not in self._failed]
+            chosen, second = self._raced_choice(at_lower_rates(candidates, before.lr_factor))
+            race = second or race
         self._change(chosen)
-        how = f"drift {drifts.get(chosen, now):+.3f}" if race is None else str(race)
+        how = "" if race is None else f" ({race})"
         text = (
-            f"{_words(health)} Drift of {before} {now:+.3f}. Rolled back to step {step}; "
-            f"going on with {chosen} ({how})"
+            f"{_words(health)} Drift of {before} {drift:+.3f}. Rolled back to step {step}; "
+            f"going on with {chosen}{how}"
         )
+        if drift > self.tolerance and not isinstance(self.loss_fn, Loss):
+            better = Strategy(
+                "inside", "hard", scale_free=True, margin=self.monitor.settings.margin
+            )
+            text += (
+                f". What this loss mines cannot be changed from here; in its place: {code(better)}"
+            )
         self._record(health, "rescue", text, race)
 
-    def _alternatives(self) -> tuple[dict[Strategy, float], list[Strategy]]:
-        """Drifts of the alternatives that have not failed, and those of them that do not shrink.
+    def _candidates(self, drift: float) -> list[Strategy]:
+        """The alternatives at the same rate that do not shrink the rows, if the loss does.
 
         What a race may choose from comes first; the others are measured where none of it is safe.
         """
-        every = rank_strategies(self.first, self.monitor.settings)
-        ranked = [strategy for strategy in every if strategy not in self._failed]
-        drifts: dict[Strategy, float] = {}
+        ranked = rank_strategies(self.first, self.monitor.settings)
+        if drift <= self.tolerance or not ranked:
+            return []
         for some in (contenders(self.first, ranked), ranked):
-            new = [strategy for strategy in some if strategy not in drifts]
-            drifts |= {strategy: self._drift(strategy) for strategy in new}
-            safe = [strategy for strategy in some if drifts[strategy] <= self.tolerance]
+            safe = [strategy for strategy in some if not self._drift(strategy) > self.tolerance]
             if safe:
-                return drifts, safe
-        return drifts, []
+                return safe
+        return [min(ranked, key=self._drift)]  # none is safe: the one that shrinks least
 
-    def _raced_choice(self, safe: Sequence[Strategy], size: int) -> tuple[Strategy, Race | None]:
+    def _slower_candidates(self, drift: float) -> list[Strategy]:
+        """At lower rates the present strategy, unless it is what shrinks, and its alternatives."""
+        known = replace(self.strategy, lr_factor=1.0)
+        others = [each for each in self._candidates(math.inf) if each != known]
+        shrinks = drift > self.tolerance and bool(others)
+        rate = self.strategy.lr_factor
+        every = at_lower_rates([*[known] * (not shrinks), *others], rate)
+        every += [replace(each, lr_factor=rate) for each in others]
+        return [strategy for strategy in every if strategy not in self._failed]
+
+    def _raced_choice(self, candidates: Sequence[Strategy]) -> tuple[Strategy, Race | None]:
         """The winner of a race, in whose state the run then is; without a race the first."""
-        plan = races.plan_race(len(safe), self._state.race_left, size)
+        size = self.monitor.settings.batch_size or 1
+        plan = races.plan_race(len(candidates), self._state.race_left, size)
         if plan is None:
-            return safe[0], None
-        race = races.run_race(self._trial, safe, partial(apply_strategy, self.loss_fn), plan, size)
+            return candidates[0], None
+        race = races.run_race(self._trial, candidates, self._apply, plan, size)
         if race is None:
-            return safe[0], None
+            return candidates[0], None
         self._state.race_left -= race.spent
-        return next(strategy for strategy in safe if str(strategy) == race.chosen), race
+        return next(strategy for strategy in candidates if str(strategy) == race.chosen), race
 
     def _roll_back(self, *, confirmed: bool = False) -> int:
         """Restore the newest snapshot, or the newest that is sound; returns its step."""
@@ -419,45 +491,27 @@ class Guard:
 
     def _change(self, strategy: Strategy) -> None:
         """Go on with a strategy."""
-        self.strategy, self._state.start = strategy, None
-        self._apply()
+        self.strategy, state = strategy, self._state
+        state.start, state.scale, state.better = None, math.inf, None
+        state.change, state.holds_until, state.wait = None, -1, _LOOK
+        self._apply(strategy)
         known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor" and v is not None}
         known["lr"] = None if self._lr is None else self._lr * self.lr_factor
         self.monitor.change_settings(**known)
 
-    def _apply(self) -> None:
-        """Put the strategy into the loss, and its rate into the optimizers' steps."""
-        apply_strategy(self.loss_fn, self.strategy)
+    def _apply(self, strategy: Strategy) -> None:
+        """Put a strategy into the loss, and its rate into the optimizers' steps."""
+        apply_strategy(self.loss_fn, strategy)
         for rates in self._rates:
-            rates.factor = self.lr_factor
+            rates.factor = strategy.lr_factor * self._state.rate
 
     def _drift(self, strategy: Strategy) -> float:
-        """Drift of a strategy on the monitor's recent rows; 0.0 where it cannot be measured.
-
-        The loss is left as it was. Another package's is copied first: it may remember what it sees.
-        """
-        ours = isinstance(self.loss_fn, Loss)
-        if not ours and self.measured_drift is not None:
+        """Drift of a strategy on the monitor's recent rows; 0.0 where it cannot be measured."""
+        if self.measured_drift is not None and not isinstance(self.loss_fn, Loss):
             return self.measured_drift
-        rows, labels = self.monitor.recent.rows()
-        if labels is None:
-            return 0.0
-        device = rows.device
-        if isinstance(self.loss_fn, nn.Module):
-            device = next(self.loss_fn.parameters(), rows).device
-        known = torch.from_numpy(labels).to(device) if labels.dtype.kind in "iub" else labels
-        unit = has_unit_rows(rows)
-        with left_alone(self.loss_fn, self.strategy):
-            try:
-                loss_fn = self.loss_fn if ours else copy.deepcopy(self.loss_fn)
-                apply_strategy(loss_fn, strategy)
-                return drift(loss_fn, rows.to(device), known, normalize=unit).value
-            except InputError:  # needs to know which sample a row is, say
-                return 0.0
-            except Exception:
-                if ours:
-                    raise
-                return 0.0  # not a loss of embeddings and labels alone
+        meter = drift_meter(self.loss_fn, self.strategy, *self.monitor.recent.rows())
+        value = meter(strategy)
+        return 0.0 if math.isnan(value) else value
 
     @property
     def _diverged_at(self) -> float:

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array, scalar
 from uncollapse._base.check import InputError, check_int, check_kind, percent
-from uncollapse.health.advice import advise
+from uncollapse.health.advice import DriftOf, advise
 from uncollapse.health.figures import balanced_rows, health_figures, scale_figures, to_host
 from uncollapse.health.resting import StuckLoss
-from uncollapse.health.strategy import RunSettings, mode_facts, settings_of
+from uncollapse.health.strategy import RunSettings, drift_meter, mode_facts, settings_of
 from uncollapse.health.verdict import Health, Reference, Thresholds, cone_reason, judge, scale_ratio
 
 __all__ = ["CollapseMonitor"]
@@ -82,8 +82,9 @@ class CollapseMonitor:
 
     Args:
         loss_fn: read for the run's settings: ours or pytorch-metric-learning's. Called only as a
-            copy: when classes collapse, to say what it does to their modes, and once when the loss
-            has sat still, for its resting values.
+            copy, or read: for its drift and that of what is advised in its place, when classes
+            collapse for what it does to their modes, and once when the loss has sat still, for its
+            resting values.
         miner: the miner, where it is not part of `loss_fn`.
         settings: what `loss_fn` does not say (batch size and learning rate, say); wins over it.
         thresholds: when a figure is bad.
@@ -130,7 +131,8 @@ class CollapseMonitor:
         self.health: Health | None = None
         self.changes: list[tuple[int, str]] = []
         self.loss = StuckLoss.of(self.settings)
-        self._loss_fn = loss_fn
+        self._loss_fn, self._miner = loss_fn, miner
+        self._drift_of: DriftOf | None = None
         self._full: Health | None = None
         self._counts = _Counts()
 
@@ -356,11 +358,16 @@ class CollapseMonitor:
             raw = replace(raw, verdict=current, reasons=reasons)
         if changed:
             self._counts.disagreeing, self._counts.modes = 0, None
+            self._drift_of = None  # of rows as they were
             self.changes.append((step, raw.verdict))
         if raw.verdict == "healthy" and structural:
             self._counts.peak = max(self._counts.peak, raw.diameter)
         facts, state = self._facts(raw, step), self.loss.long_state
-        self.health = replace(raw, step=step, advice=advise(raw, self.settings, facts, state))
+        if raw.verdict != "healthy" and self._drift_of is None and self._loss_fn is not None:
+            own, rows = self.settings.strategy, self.recent.rows()
+            self._drift_of = drift_meter(self._loss_fn, own, *rows, self._miner)
+        advice = advise(raw, self.settings, facts, state, self._drift_of)
+        self.health = replace(raw, step=step, advice=advice)
         if changed and self.on_change is not None:
             self.on_change(self.health)
         return self.health

@@ -23,6 +23,7 @@ from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array
 from uncollapse._base.check import InputError, percent
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import Strategy
+from uncollapse.health.figures import spread
 from uncollapse.metrics.result import Card, Shown
 
 __all__ = ["LoopTrial", "Race", "RaceData", "RacePlan", "Trial", "plan_race", "run_race"]
@@ -36,6 +37,11 @@ _NEAR = 1e-3  # tolerance for embeddings that are the output's directions
 _FEWEST_BATCHES = 4  # recorded batches that a race needs: at least one is held out
 _FEWEST_ROWS = 48  # held-out rows that a race needs
 _DOUBT = 3.0  # paired differences within so many standard errors leave the choice to the adviser
+_SURE = 2.0  # and beyond so many of them R@1 has risen, or fallen
+SMALL = 0.5  # share of its scale below which a run may be shrinking
+
+
+TIE = "within noise: the adviser's order decides"
 
 
 class RaceData(NamedTuple):
@@ -65,7 +71,10 @@ class Trial:
         """Go back to where so many batches had been taken."""
 
     def race_data(self, steps: int, rows: int) -> RaceData | None:
-        """`steps` batches, fewer if there are no more, and about `rows` held-out rows; or None."""
+        """`steps` batches, fewer if there are no more, and about `rows` held-out rows; or None.
+
+        Without steps the rows are those that a run is judged by between races.
+        """
         return None
 
     def train(self, batch: Any) -> None:
@@ -79,7 +88,7 @@ class Trial:
     def copy_state(self) -> Any:
         """A copy of network, optimisers, and what the loss learns and its memories remember."""
         return {
-            "model": {name: tensor.clone() for name, tensor in _state_of(self.model).items()},
+            "model": self.copy_weights(),
             "loss": {name: tensor.clone() for name, tensor in _state_of(self.loss_fn).items()},
             "optimizers": [copy.deepcopy(each.state_dict()["state"]) for each in self.optimizers],
             "memories": [memory.kept() for memory in self._memories],
@@ -91,15 +100,33 @@ class Trial:
         Rates and groups of the optimisers stay as they are: a schedule goes on, and a group that
         was added since is kept.
         """
-        for part, then in ((self.model, state["model"]), (self.loss_fn, state["loss"])):
-            for name, tensor in _state_of(part).items():
-                if name in then and tensor.shape == then[name].shape:
-                    tensor.copy_(then[name])
+        _put_back(self.model, state["model"])
+        _put_back(self.loss_fn, state["loss"])
         for memory, kept in zip(self._memories, state["memories"], strict=True):
             memory.put_back(kept)
         for optimizer, then in zip(self.optimizers, state["optimizers"], strict=True):
             groups = optimizer.state_dict()["param_groups"]
             optimizer.load_state_dict({"state": copy.deepcopy(then), "param_groups": groups})
+
+    def recalls(self, earlier: Mapping[str, Tensor], rows: int) -> tuple[Tensor, Tensor] | None:
+        """R@1 of each held-out row with these earlier weights, and with the present ones.
+
+        None where there are no such rows. The network stays as it is.
+        """
+        data = self.race_data(0, rows)
+        if data is None:
+            return None
+        ids = torch.from_numpy(class_ids(data.labels, None)[0])
+        now, weights = nearest_is_own_class(self.embed(data.held), ids), self.copy_weights()
+        try:
+            _put_back(self.model, earlier)
+            return nearest_is_own_class(self.embed(data.held), ids), now
+        finally:
+            _put_back(self.model, weights)
+
+    def copy_weights(self) -> dict[str, Tensor]:
+        """A copy of the network's weights and buffers."""
+        return {name: tensor.clone() for name, tensor in _state_of(self.model).items()}
 
     def state_dict(self) -> dict[str, Any]:
         """What a saved guard needs to race as this one would: nothing, if batches come again."""
@@ -121,6 +148,13 @@ def _state_of(module: Any) -> dict[str, Tensor]:
         return {}
     every = {**module.state_dict(), **dict(module.named_buffers())}
     return {name: value.detach() for name, value in every.items() if isinstance(value, Tensor)}
+
+
+def _put_back(module: Any, then: Mapping[str, Tensor]) -> None:
+    """Copy earlier weights and buffers into a module; those that changed their shape stay."""
+    for name, tensor in _state_of(module).items():
+        if name in then and tensor.shape == then[name].shape:
+            tensor.copy_(then[name])
 
 
 def processes() -> int:
@@ -153,24 +187,33 @@ def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
 
 @dataclass(frozen=True)
 class RaceScore:
-    """R@1 of a strategy on the held-out rows after so many steps; 0 once it has diverged."""
+    """R@1 of a strategy on the held-out rows after so many steps; 0 once it has diverged.
+
+    `scale` is what is left of the rows' scale, and `shrinks` says that less than half of it is and
+    that R@1 has fallen.
+    """
 
     strategy: str
     steps: int
     recall: float
+    scale: float = math.nan
+    shrinks: bool = False
 
 
 @dataclass(frozen=True, repr=False)
 class Race(Shown):
     """Every score in the order it was measured, and the strategy chosen.
 
-    `spent` is the cost in training steps, evaluation included.
+    `spent` is the cost in training steps, evaluation included. `tied`: another strategy was not
+    worse beyond noise, and the adviser's order decided. `start` is R@1 before the race.
     """
 
     scores: tuple[RaceScore, ...]
     chosen: str
     rows: int
     spent: float
+    tied: bool = False
+    start: float = math.nan
 
     @property
     def last(self) -> dict[str, RaceScore]:
@@ -179,16 +222,27 @@ class Race(Shown):
         best = sorted(latest.values(), key=lambda score: (score.steps, score.recall), reverse=True)
         return {score.strategy: score for score in best}
 
+    @property
+    def all_shrink(self) -> bool:
+        """Whether every strategy shrank the rows: then it is not the strategy."""
+        return all(score.shrinks for score in self.last.values())
+
     def card(self) -> Card:
         """The winner, and the last R@1 of each."""
         recalls = {f"{s.strategy}, {s.steps} steps": s.recall for s in self.last.values()}
-        line = f"R@1 of {self.rows:,} held-out rows; {self.spent:,.0f} steps spent"
-        return Card(f"{self.chosen} wins the race", [line], shares=recalls)
+        lines = [f"R@1 of {self.rows:,} held-out rows; {self.spent:,.0f} steps spent"]
+        lines += [TIE] * self.tied
+        return Card(
+            f"{self.chosen} {'is chosen' * self.tied or 'wins the race'}", lines, shares=recalls
+        )
 
     def __str__(self) -> str:
-        last = self.last.items()
-        parts = [f"{name} {percent(score.recall)} after {score.steps}" for name, score in last]
-        return f"R@1 of {self.rows} held-out rows: {'; '.join(parts)} steps"
+        parts = [
+            f"{name} {percent(score.recall)}{', shrinks,' * score.shrinks} after {score.steps}"
+            for name, score in self.last.items()
+        ]
+        words = f"R@1 of {self.rows} held-out rows: {'; '.join(parts)} steps"
+        return f"{words}; {TIE}" if self.tied else words
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file."""
@@ -227,6 +281,7 @@ def plan_race(
     """
     rows = min(max(_ROWS[0], 2 * batch_size), _ROWS[1])
     judging = _FORWARD * rows / batch_size
+    budget -= judging  # of the state that the race begins from
     for count in range(min(candidates, most), 1, -1):
         running, sizes = count, []
         while running > 1:
@@ -247,34 +302,59 @@ def run_race(
 ) -> Race | None:
     """Successive halving of `candidates`, best guess first, from the trial's present state.
 
-    The trial ends in the winner's state. Of strategies that three standard errors of the paired
-    difference cannot tell apart, the first named wins. None where the trial has no held-out rows;
-    it is then unchanged.
+    The trial ends in the winner's state. A strategy that shrinks the held-out rows loses to one
+    that does not; of those that three standard errors of the paired difference cannot tell apart,
+    the first named wins. None where the trial has no held-out rows; it is then unchanged.
     """
     runners = _first_of_each_form(candidates, plan.strategies)
     data = trial.race_data(sum(plan.rungs), plan.rows)
     if data is None:
         return None
     ids = torch.from_numpy(class_ids(data.labels, None)[0])
+    rows = trial.embed(data.held)
+    start, scale, tied = nearest_is_own_class(rows, ids), spread(rows), False
     states = dict.fromkeys(runners, trial.copy_state())
     scores: list[RaceScore] = []
-    done, spent = 0, 0.0
+    done, spent = 0, _FORWARD * len(ids) / batch_size
     for steps in plan.rungs:
         hits: dict[Strategy, Tensor] = {}
+        shrinking: set[Strategy] = set()
         for strategy in runners:
             trial.restore(states.pop(strategy))
             apply(strategy)
             for number in range(done, done + steps):
                 trial.train(data.batches[number % len(data.batches)])
             states[strategy] = trial.copy_state()
-            hits[strategy] = nearest_is_own_class(trial.embed(data.held), ids)
-            scores.append(RaceScore(str(strategy), done + steps, float(hits[strategy].mean())))
+            rows = trial.embed(data.held)
+            hits[strategy] = nearest_is_own_class(rows, ids)
+            left = spread(rows) / scale if scale > 0 else math.nan
+            if not left >= SMALL and trend(start, hits[strategy]) < 0:
+                shrinking.add(strategy)
+            recall = float(hits[strategy].mean())
+            score = RaceScore(str(strategy), done + steps, recall, left, strategy in shrinking)
+            scores.append(score)
             spent += steps + _FORWARD * len(ids) / batch_size
         done += steps
-        runners = _best(runners, hits, math.ceil(len(runners) / 2))
-    (winner,) = runners
+        sound = [strategy for strategy in runners if strategy not in shrinking] or runners
+        runners = _best(sound, hits, math.ceil(len(runners) / 2))
+        others = (hits[strategy] for strategy in sound if strategy != runners[0])
+        tied = len(runners) == 1 and any(_as_good(each, hits[runners[0]]) for each in others)
+    winner = runners[0]
     trial.restore(states[winner])
-    return Race(tuple(scores), str(winner), len(ids), round(spent, 1))
+    recall = float(start.mean())
+    return Race(tuple(scores), str(winner), len(ids), round(spent, 1), tied, recall)
+
+
+def trend(then: Tensor, now: Tensor) -> int:
+    """1 where R@1 of the same rows has risen beyond two standard errors, -1 if fallen, else 0.
+
+    >>> trend(torch.zeros(20), torch.ones(20)), trend(torch.ones(20), torch.ones(20))
+    (1, 0)
+    """
+    gain = now - then
+    error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
+    value = float(gain.mean())
+    return 0 if abs(value) <= _SURE * error else (1 if value > 0 else -1)
 
 
 def nearest_is_own_class(z: Tensor, ids: Tensor) -> Tensor:
@@ -316,7 +396,7 @@ def _first_of_each_form(candidates: Sequence[Strategy], count: int) -> list[Stra
 def _best(runners: list[Strategy], hits: dict[Strategy, Tensor], count: int) -> list[Strategy]:
     """The best `count`, in their order; an earlier one wins what chance could decide."""
     left, kept = list(runners), list[Strategy]()
-    while len(kept) < count:
+    while len(kept) < min(count, len(runners)):
         top = max(left, key=lambda strategy: float(hits[strategy].mean()))
         winner = next(strategy for strategy in left if _as_good(hits[strategy], hits[top]))
         kept.append(winner)
@@ -390,7 +470,7 @@ class LoopTrial(Trial):
         if len(usable) < _FEWEST_BATCHES or processes() > 1:
             return None
         count = min(-(-rows // len(usable[-1].output)), len(usable) // 3) or 1
-        batches, held = usable[:-count][-steps:], usable[-count:]
+        batches, held = usable[:-count][-steps:] if steps else [], usable[-count:]
         labels = np.concatenate([batch.names for batch in held])
         for seen in (batches, []):  # of a small set, which is seen whole, every row is held out
             keep = _new_rows(held, seen)

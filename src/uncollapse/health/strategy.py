@@ -16,9 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, class_ids
-from uncollapse.health.advice import FORM, MINED, RunSettings, Strategy, rank_strategies
-from uncollapse.health.drifts import MODES_KEPT, has_unit_rows, mode_drift
-from uncollapse.losses import IdentityLoss, Loss, MarginLoss, MultipleLosses
+from uncollapse.health.advice import (
+    FORM,
+    MINED,
+    DriftOf,
+    RunSettings,
+    Strategy,
+    rank_strategies,
+)
+from uncollapse.health.drifts import MODES_KEPT, drift, has_unit_rows, mode_drift
+from uncollapse.health.figures import spread
+from uncollapse.losses import IdentityLoss, Loss, MarginLoss, MultipleLosses, TripletLoss
 from uncollapse.losses.base import innermost
 from uncollapse.losses.memory import memories
 from uncollapse.mining import Miner, NoTripletsWarning
@@ -83,7 +91,14 @@ def settings_of(loss_fn: object, miner: object | None = None) -> RunSettings:
         normalize=getattr(loss, "normalize", getattr(distance, "normalize_embeddings", None)),
         summed=isinstance(loss_fn, IdentityLoss | MultipleLosses) or None,
         memory=max((memory.size for memory in memories(loss_fn)), default=None),
+        loss=None if loss_fn is None else _kind(loss, learns),
     )
+
+
+def _kind(loss: object, learns: bool) -> str:
+    if learns or isinstance(loss, nn.CrossEntropyLoss):
+        return "proxies"
+    return "tuples" if isinstance(loss, Loss) else "foreign"
 
 
 def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
@@ -97,6 +112,50 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
     for name in FORM:
         if (value := getattr(strategy, name)) is not None:
             setattr(loss, name, value)
+
+
+def drift_meter(
+    loss_fn: Any, own: Strategy, rows: Tensor, labels: ArrayLike | None, miner: Any = None
+) -> DriftOf:
+    """Measures strategies of a loss on these rows; NaN where one cannot be measured.
+
+    The loss, which has the strategy `own`, is left as it is. Strategies that it cannot be changed
+    to, such as those of another package's loss, are measured with our triplet loss.
+    """
+    ours, values = isinstance(loss_fn, Loss), dict[Strategy, float]()
+    changeable = ours and (own.positives is not None or own.scale_free is not None)
+    device = rows.device
+    if isinstance(loss_fn, nn.Module):
+        device = next(loss_fn.parameters(), rows).device
+    rows, unit, same = rows.to(device), has_unit_rows(rows), replace(own, lr_factor=1.0)
+
+    def measured(strategy: Strategy) -> float:
+        if strategy == same:
+            # Another package's is copied: it may remember what it sees.
+            loss = loss_fn if ours else copy.deepcopy(loss_fn)
+            mined = loss if miner is None else lambda z, y: loss(z, y, copy.deepcopy(miner)(z, y))
+            return drift(mined, rows, labels, normalize=unit).value
+        if changeable:
+            apply_strategy(loss_fn, strategy)
+            return drift(loss_fn, rows, labels, normalize=unit).value
+        miner_of = Miner(strategy.positives or "all", strategy.negatives or "all")
+        free: Any = strategy.scale_free or False
+        triplets = TripletLoss(margin=strategy.margin or 0.2, miner=miner_of, scale_free=free)
+        return drift(triplets, rows, labels, normalize=unit).value
+
+    def meter(strategy: Strategy) -> float:
+        strategy = replace(strategy, lr_factor=1.0)
+        if labels is None or not spread(rows) > 0:
+            return math.nan
+        if strategy not in values:
+            with left_alone(loss_fn, own if changeable else Strategy()):
+                try:
+                    values[strategy] = measured(strategy)
+                except Exception:  # it needs to know which sample a row is, say
+                    values[strategy] = math.nan
+        return values[strategy]
+
+    return meter
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def _race_figures(result: RaceResult) -> dict[str, object]:
     return {
         "R@1 on train, in the race": percent(first.recall),
         **({"R@1 on train, own strategy": percent(own.recall)} if first != own else {}),
-        "R@1 on train, untrained": percent(result.start),
+        "R@1 on train, untrained": percent(result.race.start),
         "drift": _signed(first.drift),
     }
 
@@ -165,7 +165,7 @@ def _race(result: RaceResult) -> dict[str, Any]:
             *map(share_cell, (entrant.recall, entrant.scale)),
             result_cell(entrant.result),
         )
-    chart = race_chart(result.race, "Race from the untrained network", start=result.start)
+    chart = race_chart(result.race, "Race from the untrained network")
     return {"chart": chart, "table": table}
 
 

@@ -16,7 +16,7 @@ from uncollapse.charts import Chart, Series, curves, histogram, scatter
 from uncollapse.charts.marks import SERIES
 from uncollapse.charts.plots import NAMED, by_size, map_places
 from uncollapse.health.advice import RunSettings, advise
-from uncollapse.health.race import Race
+from uncollapse.health.race import TIE, Race
 from uncollapse.health.verdict import VERDICTS, ClassHealth, Health
 from uncollapse.report.neighbours import Images, short_line, sprite
 
@@ -230,11 +230,11 @@ def _principal(rows: Array) -> Array:
 RECALL = "R@1 on train"  # of samples that are not trained on
 
 
-def race_chart(race: Race, title: str, *, start: float | None = None) -> Chart:
-    """One line per strategy, ending where it is out; `start` is R@1 before the first step."""
+def race_chart(race: Race, title: str) -> Chart:
+    """One line per strategy, ending where it is out."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for score in race.scores:
-        first = [] if start is None else [(0, start)]
+        first = [] if math.isnan(race.start) else [(0, race.start)]
         lines.setdefault(score.strategy, first).append((score.steps, score.recall))
     series = [
         Series(f"{name} (chosen)" if name == race.chosen else name, *zip(*scores, strict=True))
@@ -245,7 +245,8 @@ def race_chart(race: Race, title: str, *, start: float | None = None) -> Chart:
         series,
         x_label="steps of the race",
         x_ticks={0.0: "0"} | {float(score.steps): f"{score.steps:,}" for score in race.scores},
-        note=f"R@1 of {race.rows:,} held-out training samples; chosen: {race.chosen}",
+        note=f"R@1 of {race.rows:,} held-out training samples; chosen: {race.chosen}"
+        + f", {TIE}" * race.tied,
         log=False,
         percent=True,
         zero=False,
@@ -261,6 +262,7 @@ def race_table(race: Race) -> Table:
     """The last score of each strategy, the chosen one first."""
     rows = []
     for name, score in sorted(race.last.items(), key=lambda item: item[0] != race.chosen):
-        result = result_cell("wins" if name == race.chosen else "out")
+        lost = "shrinks" if score.shrinks else "out"
+        result = result_cell("wins" if name == race.chosen else lost)
         rows.append([name, score.steps, share_cell(score.recall), result])
     return Table(["strategy", "steps", RECALL, "result"], rows, first=15)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
@@ -19,7 +18,6 @@ from uncollapse.health import Forecast, Race, RunSettings, drift, forecast, stra
 from uncollapse.health import race as races
 from uncollapse.health.advice import Strategy, changed_keys, contenders
 from uncollapse.health.drifts import filled_memories, has_unit_rows
-from uncollapse.health.figures import spread
 from uncollapse.health.verdict import NO_DRIFT
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
@@ -105,12 +103,10 @@ class Entrant:
 class RaceResult:
     """A race from a run's untrained network: its `own` strategy and all entrants, best first.
 
-    Those that did not race come last, by drift. `start` is R@1 of the held-out rows before
-    training.
+    Those that did not race come last, by drift.
     """
 
     race: Race
-    start: float
     own: Strategy
     entrants: tuple[Entrant, ...]
 
@@ -148,14 +144,13 @@ def race_run(
         modes = strategy.finer_classes(session.data)
         settings = RunSettings(k=config.batch.per_class, several_modes=modes)
         ranked = strategy.rank_strategies(own, settings)
-        others = [other for other in ranked if other.lr_factor == 1.0]
-        if not others:
+        if not ranked:
             given = f"{config.loss.name!r} without mining"
             raise InputError("loss.name", given, "a loss whose mining or form has alternatives")
-        drifts = _drifts(session, (own, *others))
-        safe = [other for other in others if drifts[other] <= NO_DRIFT]
+        drifts = _drifts(session, (own, *ranked))
+        safe = [other for other in ranked if drifts[other] <= NO_DRIFT]
         if not safe:
-            given = f"none of {len(others)} alternatives"
+            given = f"none of {len(ranked)} alternatives"
             raise InputError("--race", given, "an alternative that does not shrink the embedding")
         size = session.batch_size
         plan = races.plan_race(len(safe) + 1, budget, size, most=len(safe) + 1, fewest=_SURE)
@@ -171,7 +166,7 @@ def race_run(
     if race is None:
         allowed = "a split with 48 samples or more of classes that have several"
         raise InputError("data.train_split", repr(config.data.train_split), allowed)
-    return RaceResult(race, trial.start, own, _entrants(race, drifts, trial.scales))
+    return RaceResult(race, own, _entrants(race, drifts))
 
 
 def race_budget(config: Config, steps: int | None = None) -> int:
@@ -208,20 +203,14 @@ class _FirstSteps(SessionTrial):
 
     def __init__(self, session: Session, plan: races.RacePlan, progress: Progress | None) -> None:
         super().__init__(session)
-        self.start, self.scales = math.nan, list[float]()
-        self._unit, self._done, self._progress = math.nan, 0, progress
+        self._done, self._progress = 0, progress
         sizes = itertools.accumulate(plan.rungs, lambda n, _: -(-n // 2), initial=plan.strategies)
         self._total = sum(size * steps for size, steps in zip(sizes, plan.rungs, strict=False))
 
     def race_data(self, steps: int, rows: int) -> races.RaceData | None:
-        """The session's race data, with batches numbered; measures the held-out rows once."""
+        """The session's race data, with batches numbered."""
         data = super().race_data(steps, rows)
-        if data is None:
-            return None
-        z = super().embed(data.held)
-        ids = torch.as_tensor(data.labels)
-        self.start, self._unit = float(races.nearest_is_own_class(z, ids).mean()), spread(z)
-        return data._replace(batches=list(enumerate(data.batches)))
+        return data and data._replace(batches=list(enumerate(data.batches)))
 
     def train(self, batch: Any) -> None:
         """One step, as the run would make it there."""
@@ -232,18 +221,9 @@ class _FirstSteps(SessionTrial):
         if self._progress is not None:
             self._progress(self._done, self._total)
 
-    def embed(self, held: Tensor) -> Tensor:
-        """Embed the held-out rows, and record what is left of their scale."""
-        z = super().embed(held)
-        self.scales.append(spread(z) / self._unit if self._unit else math.nan)
-        return z
 
-
-def _entrants(
-    race: Race, drifts: Mapping[Strategy, float], scales: Sequence[float]
-) -> tuple[Entrant, ...]:
+def _entrants(race: Race, drifts: Mapping[Strategy, float]) -> tuple[Entrant, ...]:
     """Best first: by steps and R@1, then those that did not race, by drift."""
-    scale = {score.strategy: left for score, left in zip(race.scores, scales, strict=True)}
     places, ranked = [race.chosen, *race.last], []
     for each, value in drifts.items():
         name, score = str(each), race.last.get(str(each))
@@ -253,6 +233,6 @@ def _entrants(
             ranked.append((len(places), value, entrant))
         else:
             result = "wins" if name == race.chosen else "out"
-            entrant = Entrant(each, value, score.steps, score.recall, scale[name], result)
+            entrant = Entrant(each, value, score.steps, score.recall, score.scale, result)
             ranked.append((places.index(name), value, entrant))
     return tuple(entrant for _, _, entrant in sorted(ranked, key=lambda row: row[:2]))

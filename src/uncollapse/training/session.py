@@ -345,11 +345,13 @@ class SessionTrial(races.Trial):
 
     def race_data(self, steps: int, rows: int) -> races.RaceData | None:
         """The next batches of the run, and rows of its training data that are not in them."""
-        s = self.session
-        batches = [s.take_batch()]
-        most = max(1, _BYTES // batches[0][0].nbytes)
-        batches += [s.take_batch() for _ in range(min(steps, most) - 1)]
-        seen = torch.cat([batch for _, batch in batches]).numpy()
+        s, batches = self.session, []
+        for _ in range(steps):
+            batches.append(s.take_batch())
+            if len(batches) * batches[0][0].nbytes > _BYTES:
+                break
+        taken = [batch for _, batch in batches]
+        seen = torch.cat(taken).numpy() if taken else np.arange(0)
         rng = np.random.default_rng((s.config.seed, s.step))
         held = held_out(s.class_of.numpy(), seen, rows, rng)
         if len(held) < _FEWEST:
