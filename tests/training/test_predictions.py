@@ -129,7 +129,7 @@ def test_the_own_strategy_wins_what_chance_could_decide_if_it_does_not_shrink():
     assert named(safe)[str(safe.own)].drift <= 0.02
     assert safe.winner == safe.own
     assert safe.changes == {}
-    assert {score.recall for score in safe.race.scores} == {safe.start}
+    assert {score.recall for score in safe.race.scores} == {safe.race.start}
     left = [entrant.scale for entrant in safe.entrants if entrant.scale is not None]
     assert left == pytest.approx([1.0] * len(left), abs=1e-6)
     shrinking = race_run(config(**still))
@@ -185,9 +185,9 @@ def test_a_race_that_cannot_be_run_is_refused_by_its_key(changes, steps, key):
 
 
 def test_the_least_budget_that_is_named_has_room():
-    with pytest.raises(InputError, match="at least 10, room for two"):
-        race_run(config(), steps=9)
-    assert len(race_run(config(), steps=10).race.last) == 2
+    with pytest.raises(InputError, match="at least 11, room for two"):
+        race_run(config(), steps=10)
+    assert len(race_run(config(), steps=11).race.last) == 2
 
 
 def test_the_table_is_saved_as_csv(raced, tmp_path):

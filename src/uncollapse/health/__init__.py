@@ -1,7 +1,15 @@
 """Collapse: measured in a snapshot, watched during training, predicted by drift."""
 
 from uncollapse.health.advice import RunSettings, rank_strategies
-from uncollapse.health.drifts import Probe, direction_drift, drift, drift_table, mode_drift, probe
+from uncollapse.health.drifts import (
+    Probe,
+    Stepping,
+    direction_drift,
+    drift,
+    drift_table,
+    mode_drift,
+    probe,
+)
 from uncollapse.health.figures import measure
 from uncollapse.health.forecasts import Forecast, forecast
 from uncollapse.health.guard import Guard
@@ -22,6 +30,7 @@ __all__ = [
     "Race",
     "Reference",
     "RunSettings",
+    "Stepping",
     "Thresholds",
     "Watch",
     "direction_drift",

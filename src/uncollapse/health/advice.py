@@ -28,6 +28,10 @@ _COMPARE = "are the rows equal (uncollapse diagnose FILE says)? Then it has coll
 NEXT_CHECKS = dict.fromkeys(("point", "equal"), f"{_COMPARE} is {_STILL}")
 NEXT_CHECKS |= {"aligned": f"{_COMPARE} has learned"}
 NEXT_CHECKS |= {"random": f"normal at the start of training; if it stays, {_STILL}"}
+_MEASURE = (
+    "uc.drift(loss, embeddings, labels): above 0.02 it is the loss (positives = easy), else the "
+    "learning rate"
+)
 _MARGIN = 0.2
 RATES = (1 / 3, 1 / 10)  # what a learning rate that is too high is multiplied by
 _LEAST_RATE = 1e-3  # of the first one
@@ -217,8 +221,7 @@ def _network(known: _Known) -> Advice:
         easy = known.drift(Strategy("easy", "hard"))
         if drift > NO_DRIFT and not easy > NO_DRIFT:
             return Advice(cause, _try(["positives = easy"]), "measured on these rows")
-        check = "uc.drift(loss, embeddings, labels): above 0.02 it is the loss, else the rate"
-        return Advice(cause, _try([check]), "a positive drift shrinks, whatever the learning rate")
+        return Advice(cause, _try([_MEASURE]), "positive drift shrinks, whatever the learning rate")
     ranked = rank_strategies(own, settings)
     if not shrinks and settings.positives is not None:  # it is not the positives
         ranked = [each for each in ranked if each.positives == own.positives] or ranked

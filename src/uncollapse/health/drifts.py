@@ -27,7 +27,16 @@ from uncollapse.metrics.result import Card, Shown
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
-__all__ = ["Drift", "Probe", "direction_drift", "drift", "drift_table", "mode_drift", "probe"]
+__all__ = [
+    "Drift",
+    "Probe",
+    "Stepping",
+    "direction_drift",
+    "drift",
+    "drift_table",
+    "mode_drift",
+    "probe",
+]
 
 MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
 MODE_NEIGHBOURS = 3  # neighbours that show a mode
@@ -365,6 +374,35 @@ def predict_scale(left: float, drift_then: float, drift_now: float) -> float:
     return float(max(left ** (1.0 / min(max(fall, _STEADY), 1.0)), _TINY))
 
 
+@dataclass(frozen=True)
+class Stepping:
+    """How a run takes its steps, for a probe that is to take such steps too.
+
+    `optimizer` makes the optimizer of a network and a loss; `rates` are the factors on its rate at
+    each step of the run, warm-up and schedule included; `max_norm` clips the norm of gradients.
+    """
+
+    optimizer: Callable[[nn.Module, nn.Module], torch.optim.Optimizer]
+    rates: Sequence[float] = (1.0,)
+    max_norm: float | None = None
+
+    @classmethod
+    def adam(cls, lr: float) -> Stepping:
+        """Adam at a constant rate, also for what the loss learns."""
+        check_number("lr", lr, 0.0)
+        return cls(lambda model, loss: torch.optim.Adam([*model.parameters(), *_learned(loss)], lr))
+
+    def factors(self, steps: int) -> list[float]:
+        """For a probe of so many steps: the way up to the highest rate, then that rate.
+
+        >>> Stepping(Stepping.adam(1e-3).optimizer, [0.25, 0.5, 0.75, 1.0, 0.9, 0.1]).factors(6)
+        [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+        """
+        peak = max(range(len(self.rates)), key=self.rates.__getitem__)
+        climb = [self.rates[peak * n // (steps // 2)] for n in range(steps // 2)]
+        return climb + [self.rates[peak]] * (steps - len(climb))
+
+
 def probe(
     model: nn.Module,
     loss_fn: nn.Module,
@@ -372,25 +410,30 @@ def probe(
     steps: int = 50,
     *,
     lr: float = 1e-3,
+    stepping: Stepping | None = None,
     normalize: bool = False,
 ) -> Probe:
-    """Train a copy of the network for `steps` with Adam; the network itself is left alone.
+    """Train a copy of the network for `steps`; the network itself is left alone.
 
-    So is a loss with parameters of its own (proxies, a classifier) or a memory: a copy of it is
-    trained with it, at the same rate. `normalize` as for `drift`: the embeddings that count have
-    length 1.
+    With Adam at the rate `lr`, or as a run would by its `stepping`: in the first half of the probe
+    the rate rises as it does in the run until its highest, and stays there in the second half. A
+    loss with parameters of its own (proxies, a classifier) or a memory is left alone too: a copy of
+    it is trained. `normalize` as for `drift`: the embeddings that count have length 1.
     """
     check_int("steps", steps, _LEAST)
-    check_number("lr", lr, 0.0)
+    stepping = stepping or Stepping.adam(lr)
     check_kind("model", model, nn.Module, "the network")
     keep_memory()
     trial = copy.deepcopy(model).train()
     device = next(trial.parameters(), torch.empty(0)).device
     loss_fn = copy.deepcopy(loss_fn) if _learned(loss_fn) or memories(loss_fn) else loss_fn
-    optimizer = torch.optim.Adam([*trial.parameters(), *_learned(loss_fn)], lr=lr)
+    optimizer = stepping.optimizer(trial, loss_fn)
+    full = [group["lr"] for group in optimizer.param_groups]
     rates: list[tuple[float, float, float]] = []
     modes: list[float] = []
-    for _, (samples, labels) in zip(range(steps), batches, strict=False):
+    for factor, (samples, labels) in zip(stepping.factors(steps), batches, strict=False):
+        for group, rate in zip(optimizer.param_groups, full, strict=True):
+            group["lr"] = rate * factor
         z = trial(samples.to(device)).float()
         at = batch_gradient(loss_fn, z.detach(), labels, normalize)
         rates.append(_radial_rates(at))
@@ -398,6 +441,8 @@ def probe(
         loss = loss_fn(z, labels)
         optimizer.zero_grad()
         loss.backward()
+        if stepping.max_norm is not None:
+            nn.utils.clip_grad_norm_(trial.parameters(), stepping.max_norm)
         optimizer.step()
     drifts, relative, scales = zip(*rates, strict=True)
     return Probe(scales, relative, drifts, tuple(modes))

@@ -222,6 +222,7 @@ def forecast(
     batches: int = 8,
     probe_steps: int = 0,
     probe_lr: float = 1e-3,
+    stepping: drifts.Stepping | None = None,
     seed: int = 0,
     several_modes: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -230,7 +231,8 @@ def forecast(
 
     `model` is a network, or a function from a dimension to one (needed when `dim` is given; each
     must be newly initialised). `loss_fn` is the triplet loss to ask about: by default batch-hard
-    with margin 0.2, HNM's. `probe_steps` adds a short training of a copy for each of its cells.
+    with margin 0.2, HNM's. `probe_steps` adds a short training of a copy for each of its cells,
+    with Adam at `probe_lr`, or with the run's own optimizer and schedule (`stepping`).
     Where it has a memory, drifts are those with a full one, of other samples through the same
     network. `several_modes`: a recommended strategy must keep the modes of a class; by default
     where the data has `fine_labels` that divide a class. Shapes that the data cannot fill
@@ -261,7 +263,7 @@ def forecast(
             if probe_steps:  # a memory begins empty there, as in the run
                 strategies.apply_strategy(loss_fn, first)
                 given = (network, loss_fn, _batches(data, *shape, seed), probe_steps)
-                short = drifts.probe(*given, lr=probe_lr, normalize=unit)
+                short = drifts.probe(*given, lr=probe_lr, stepping=stepping, normalize=unit)
                 cells[-1] = replace(cells[-1], probe=short)
         finally:
             strategies.apply_strategy(loss_fn, first)

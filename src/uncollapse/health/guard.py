@@ -406,6 +406,7 @@ class Guard:
 
     def _go_on_with_better(self, health: Health, drift: float) -> None:
         before, is_first = self.strategy, not self._failed
+        size = self.monitor.settings.batch_size or 1  # the state of the start may not know it
         if before not in self._failed:
             self._failed.append(before)
         candidates = self._candidates(drift) if is_first else []
@@ -414,22 +415,25 @@ class Guard:
             if self.monitor.verdict != "healthy":  # a prediction is not repeated at each look
                 self._warn(health)
             return
+        drifts = {each: self._drift(each) for each in candidates}
         step, taken = self._roll_back(), None
         if self._state.snapshots:
             taken = self._state.snapshots[-1]["batches_taken"]
         if taken is not None:
             self._trial.rewind(taken)  # repeat what the restored weights have not seen
-        chosen, race = self._raced_choice(candidates)
+        chosen, race = self._raced_choice(candidates, size)
         if race is not None and race.all_shrink and chosen.lr_factor == before.lr_factor:
             self._roll_back()
             self._failed += [each for each in candidates if each not in self._failed]
-            chosen, second = self._raced_choice(at_lower_rates(candidates, before.lr_factor))
+            slower = at_lower_rates(candidates, before.lr_factor)
+            drifts |= {each: drifts[replace(each, lr_factor=before.lr_factor)] for each in slower}
+            chosen, second = self._raced_choice(slower, size)
             race = second or race
         self._change(chosen)
-        how = "" if race is None else f" ({race})"
+        how = f"drift {drifts[chosen]:+.3f}" if race is None else str(race)
         text = (
             f"{_words(health)} Drift of {before} {drift:+.3f}. Rolled back to step {step}; "
-            f"going on with {chosen}{how}"
+            f"going on with {chosen} ({how})"
         )
         if drift > self.tolerance and not isinstance(self.loss_fn, Loss):
             better = Strategy(
@@ -464,9 +468,10 @@ class Guard:
         every += [replace(each, lr_factor=rate) for each in others]
         return [strategy for strategy in every if strategy not in self._failed]
 
-    def _raced_choice(self, candidates: Sequence[Strategy]) -> tuple[Strategy, Race | None]:
+    def _raced_choice(
+        self, candidates: Sequence[Strategy], size: int
+    ) -> tuple[Strategy, Race | None]:
         """The winner of a race, in whose state the run then is; without a race the first."""
-        size = self.monitor.settings.batch_size or 1
         plan = races.plan_race(len(candidates), self._state.race_left, size)
         if plan is None:
             return candidates[0], None

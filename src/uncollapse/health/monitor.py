@@ -363,7 +363,8 @@ class CollapseMonitor:
         if raw.verdict == "healthy" and structural:
             self._counts.peak = max(self._counts.peak, raw.diameter)
         facts, state = self._facts(raw, step), self.loss.long_state
-        if raw.verdict != "healthy" and self._drift_of is None and self._loss_fn is not None:
+        lost = raw.verdict in ("network-collapse", "shrinking", "cone")
+        if lost and self._drift_of is None and self._loss_fn is not None:
             own, rows = self.settings.strategy, self.recent.rows()
             self._drift_of = drift_meter(self._loss_fn, own, *rows, self._miner)
         advice = advise(raw, self.settings, facts, state, self._drift_of)

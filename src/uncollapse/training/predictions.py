@@ -17,11 +17,17 @@ from uncollapse._base.files import write_csv
 from uncollapse.health import Forecast, Race, RunSettings, drift, forecast, strategy
 from uncollapse.health import race as races
 from uncollapse.health.advice import Strategy, changed_keys, contenders
-from uncollapse.health.drifts import filled_memories, has_unit_rows
+from uncollapse.health.drifts import Stepping, filled_memories, has_unit_rows
 from uncollapse.health.verdict import NO_DRIFT
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
-from uncollapse.training.assemble import build_loss, load_data, load_eval_data
+from uncollapse.training.assemble import (
+    build_loss,
+    build_optimizer,
+    learning_rate,
+    load_data,
+    load_eval_data,
+)
 from uncollapse.training.config import Config
 from uncollapse.training.session import Session, SessionTrial, first_network
 
@@ -63,7 +69,11 @@ def forecast_run(
         loss_fn=cast("TripletLoss | Wrapper", loss),
         c=c,
         probe_steps=probe_steps,
-        probe_lr=config.optimizer.lr,
+        stepping=Stepping(
+            partial(build_optimizer, config),
+            [learning_rate(config, step) for step in range(config.train.steps)],
+            config.optimizer.clip,
+        ),
         seed=config.seed,
         progress=progress,
     )
