@@ -45,7 +45,9 @@ _SNAPSHOT_ROOM = (
 _UNTOUCHED = 0.8  # the same under a strategy that shrinks: its later states are not worth keeping
 _SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
 _LOOK = 5  # steps between two predictions, once less than that is left
-_FALLS = 0.97  # and what is left of the scale from one to the next, if it still falls
+_SINKS = 0.97  # and what is left of the scale from one to the next, if it still falls
+_LITTLE = 0.1  # share of the scale that leaves no room to learn
+_FALLS, _AGAIN = 2, 10  # comparisons in a row that find R@1 fallen, and steps between them
 _ROWS = 288  # that R@1 is compared on
 _LOWER = 0.1  # what the learning rate is multiplied by after a divergence
 _ROLLBACKS = 30  # in a row, without a healthy snapshot between: then it is not the learning rate
@@ -72,13 +74,16 @@ class _State:
 
     race_left: float  # training steps that races may still cost
     warned_of: str = "healthy"
-    start: tuple[float, float] | None = None  # scale and drift as the strategy began
+    first_scale: float | None = None  # of the run
+    start: tuple[float, float] | None = None  # that scale, and the drift as the strategy began
     period: int = 0  # the number of `snapshot_every` steps in which a snapshot was last due
     looked_at: int = -1  # the same of the periods between two predictions
     scale: float = math.inf  # at the last of these
-    # R@1: 1 if it has risen, -1 if fallen, None where unknown; compared with whose weights (None
-    # for those of the newest snapshot), until which step that holds, and the steps to the next.
+    # R@1: 1 if it has risen, -1 if fallen, None where unknown; how often in a row it had fallen;
+    # compared with whose weights (None for those of the newest snapshot), until which step that
+    # holds, and the steps to the next comparison.
     change: int | None = None
+    falls: int = 0
     better: dict[str, Tensor] | None = None
     holds_until: int = -1
     wait: int = _LOOK
@@ -99,8 +104,9 @@ class Guard:
     (`drifts.predict_scale`); it need not wait for the verdict. A loss that mines is rescued if its
     drift will shrink, or has shrunk, the rest to what the monitor calls shrinking, unless R@1 of
     held-out rows rises meanwhile. Any other loss, such as one of proxies, may close in on few
-    directions as it learns: it is rescued only once R@1 has fallen. R@1 is compared on the same
-    rows with the weights that a rescue would go back to, and counts beyond two standard errors.
+    directions as it learns: it is rescued only once R@1 has fallen, or has not risen while nine
+    tenths of the scale went. R@1 is compared on the same rows with the weights that a rescue would
+    go back to, and counts beyond two standard errors.
 
     **The choice.** Positive drift means that the loss shrinks the rows. Of the strategies the
     adviser ranks (`health.rank_strategies`), those whose drift on the monitor's recent rows does
@@ -177,9 +183,8 @@ class Guard:
         self._lr = self.monitor.settings.lr
         self._rates = [_LowerRates(each) for each in self.optimizers]
         budget = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)
-        self._state = _State(race_left=budget)
-        can_race = check_bool("race", race) and action == "rescue"
-        if not can_race or (trial is None and self.first == Strategy()):
+        self._state = _State(race_left=budget if check_bool("race", race) else 0.0)
+        if action != "rescue":
             trial = Trial(model, optimizer, loss_fn)
         self._trial = trial or LoopTrial(model, optimizer, loss_fn, max_norm)
         if action == "rescue":
@@ -281,28 +286,36 @@ class Guard:
         shrinks, mines = drift > self.tolerance, self.first != Strategy()
         if mines and health.verdict == "network-collapse":
             return True
-        change = self._change_of_recall(health.step or 0)
+        change = self._change_of_recall(health)
         if change is None:  # no rows to judge by
             return shrinks and (mines or health.verdict != "shrinking")
-        return change < (1 if mines and shrinks else 0)
+        return change < 1 if mines and shrinks else self._state.falls >= _FALLS
 
-    def _change_of_recall(self, step: int) -> int | None:
+    def _change_of_recall(self, health: Health) -> int | None:
         """Whether R@1 of held-out rows has risen, 1, or fallen, -1; None where nothing tells.
 
         Compared with the weights that a rescue would go back to, or with later ones that were
-        better. The next comparison comes after twice as many steps, so that a slow rise shows too.
+        better; where little of the scale is left, what has not risen counts as fallen. Each
+        comparison but that of a fall comes after twice as many steps as the one before, so that a
+        slow rise shows too.
         """
-        state = self._state
+        state, step = self._state, health.step or 0
         if step >= state.holds_until and state.snapshots:
             earlier = state.better or state.snapshots[-1]["training"]["model"]
             with random_streams_kept(self.loss_fn):
                 both = self._trial.recalls(earlier, _ROWS)
             state.change = None if both is None else races.trend(*both)
-            if state.change == 1 and self.first == Strategy():
+            left = 1.0 if health.relative_diameter is None else health.relative_diameter
+            if state.change == 0 and left <= _LITTLE:
+                state.change = -1
+            room = left > self.monitor.thresholds.shrink_ratio
+            if state.change == 1 and room and self.first == Strategy():
                 self._take_snapshot()
-            elif state.change == 1:  # of a loss that shrinks it, not worth going back to
+            elif state.change == 1:  # better, but too small or too near to it to go back to
                 state.better = self._trial.copy_weights()
-            state.holds_until, state.wait = step + state.wait, 2 * state.wait
+            state.falls = state.falls + 1 if state.change == -1 else 0
+            state.holds_until = step + (_AGAIN if state.falls else state.wait)
+            state.wait *= 1 if state.falls else 2
         return state.change
 
     def _on_divergence(self, health: Health) -> None:
@@ -337,7 +350,9 @@ class Guard:
     def _on_health(self, health: Health) -> None:
         step = health.step or 0
         if self._state.start is None and self.monitor.recent.filled:
-            self._state.start = (spread(self.monitor.recent.rows()[0]), self._drift(self.strategy))
+            first = self._state.first_scale or spread(self.monitor.recent.rows()[0])
+            self._state.first_scale = first
+            self._state.start = (first, self._drift(self.strategy))
         if self._state.start is not None and health.spread < _SNAPSHOT_ROOM * self._state.start[0]:
             looked_at, self._state.looked_at = self._state.looked_at, step // _LOOK
             if looked_at != self._state.looked_at:
@@ -364,7 +379,7 @@ class Guard:
         """Rescue an embedding that is still healthy if its drift will make it `shrinking`."""
         scale, drift = spread(self.monitor.recent.rows()[0]), self._drift(self.strategy)
         left = scale / scale_then
-        falls, self._state.scale = scale < _FALLS * self._state.scale, scale
+        falls, self._state.scale = scale < _SINKS * self._state.scale, scale
         end = predict_scale(left, drift_then, drift)
         if falls and drift > self.tolerance and end <= self.monitor.thresholds.shrink_ratio:
             reason = (
@@ -490,7 +505,7 @@ class Guard:
             kept = self._state.snapshots[-1]
             step = kept["step"]
             self._trial.restore(kept["training"])
-            self.monitor.load_state_dict(kept["monitor"])
+            self.monitor.roll_back(kept["monitor"])
         self._change(self.strategy)
         return step
 
@@ -498,7 +513,7 @@ class Guard:
         """Go on with a strategy."""
         self.strategy, state = strategy, self._state
         state.start, state.scale, state.better = None, math.inf, None
-        state.change, state.holds_until, state.wait = None, -1, _LOOK
+        state.change, state.falls, state.holds_until, state.wait = None, 0, -1, _LOOK
         self._apply(strategy)
         known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor" and v is not None}
         known["lr"] = None if self._lr is None else self._lr * self.lr_factor

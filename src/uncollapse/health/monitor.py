@@ -250,6 +250,14 @@ class CollapseMonitor:
         self.changes = list(state["changes"])
         self._counts = _Counts(**{name: state[name] for name in vars(self._counts)})
 
+    def roll_back(self, state: dict[str, Any]) -> None:
+        """Go back to an earlier state of this monitor, with what is known of the run's start."""
+        reference, is_cone = self.reference, self._counts.began_as_cone
+        self.load_state_dict(state)
+        self.reference = self.reference or reference
+        if self._counts.began_as_cone is None:
+            self._counts.began_as_cone = is_cone
+
     @property
     def _held(self) -> str:
         """The verdict that stands until updates disagree with it: `healthy` before the first."""

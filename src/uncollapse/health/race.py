@@ -37,7 +37,8 @@ _NEAR = 1e-3  # tolerance for embeddings that are the output's directions
 _FEWEST_BATCHES = 4  # recorded batches that a race needs: at least one is held out
 _FEWEST_ROWS = 48  # held-out rows that a race needs
 _DOUBT = 3.0  # paired differences within so many standard errors leave the choice to the adviser
-_SURE = 2.0  # and beyond so many of them R@1 has risen, or fallen
+_SURE = 2.0  # beyond so many of them R@1 has risen, or fallen
+_LOST = 0.1  # share of R@1 that has to be lost as well
 SMALL = 0.5  # share of its scale below which a run may be shrinking
 
 
@@ -348,13 +349,17 @@ def run_race(
 def trend(then: Tensor, now: Tensor) -> int:
     """1 where R@1 of the same rows has risen beyond two standard errors, -1 if fallen, else 0.
 
+    A tenth of it must be lost to count as a fall.
+
     >>> trend(torch.zeros(20), torch.ones(20)), trend(torch.ones(20), torch.ones(20))
     (1, 0)
     """
     gain = now - then
     error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
     value = float(gain.mean())
-    return 0 if abs(value) <= _SURE * error else (1 if value > 0 else -1)
+    if value > _SURE * error:
+        return 1
+    return -1 if value < -max(_SURE * error, _LOST * float(then.mean())) else 0
 
 
 def nearest_is_own_class(z: Tensor, ids: Tensor) -> Tensor:
