@@ -66,8 +66,8 @@ class CollapseMonitor:
 
     **No flapping.** A verdict changes after `patience` looks in a row that disagree with it
     (full measures, for class and dimensional collapse), and a bad one is left only for a state that
-    would be healthy by thresholds 1.5 times as strict. NaN is `diverging` at once, where rows or loss
-    are on the host, or at the next look.
+    would be healthy by thresholds 1.5 times as strict. NaN is `diverging` at once; on a device, at
+    the next look.
 
     **Verdicts it does not give.** `uninformative`: at the start of training nothing is learned yet,
     and what is lost later has another name. `cone`, if rows with labels do not have length 1, or as
@@ -336,7 +336,8 @@ class CollapseMonitor:
             wide = self.thresholds.easier(_SLACK)
             is_cone = cosine and cone_reason(seen, wide, None) is not None
             self._counts.began_as_cone = is_cone
-        early = step - self._counts.first_step < self.every  # an untrained network may use few axes
+        # An untrained network may use few axes.
+        early = step - self._counts.first_step < self.every
         pairs = all(each.count <= 2 for each in seen.classes)  # of views, it may be
         ignore = ["uninformative", *["cone"] * bool(self._counts.began_as_cone)]
         ignore += [*["dimensional-collapse"] * early, *["class-collapse"] * pairs]

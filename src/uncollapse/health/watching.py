@@ -132,7 +132,8 @@ class Watch(Shown):
         if action != "warn" and processes() > 1:
             _log.warning("with %d processes the watch only warns: each sees its own", processes())
             action = "warn"
-        monitor.look_every = check_int("every", every or monitor.look_every)
+        if every is not None:
+            monitor.look_every = check_int("every", every)
         loss_fn = _no_loss if criterion is None else criterion
         self.guard = Guard(
             model, optimizer, loss_fn, monitor, action=action, steps=steps, **guarded
