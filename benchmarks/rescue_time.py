@@ -66,7 +66,8 @@ def by_place() -> None:
         took = quickest({name: lambda s=setting: seconds(s) for name, setting in runs.items()})
         both = (took["hard"] + took["cured"]) / 2
         print(
-            f"engine, {hard.backbone}, {hard.steps} steps: {_milliseconds(took['easy'], hard.steps)}; "
+            f"engine, {hard.backbone}, {hard.steps} steps: "
+            f"{_milliseconds(took['easy'], hard.steps)}; "
             f"healthy: warn {took['warned'] / took['easy'] - 1:+.1%}, "
             f"rescue {took['guarded'] / took['easy'] - 1:+.1%}; "
             f"collapsing, rescued {took['rescued'] / both - 1:+.1%}",
@@ -78,7 +79,8 @@ def by_place() -> None:
         took = quickest(ways)
         print(
             f"plain loop, conv2, loss: {name}, {STEPS} steps: {_milliseconds(took[''], STEPS)}; "
-            f"monitor {took['monitor'] / took[''] - 1:+.1%}, guard {took['guard'] / took[''] - 1:+.1%}",
+            f"monitor {took['monitor'] / took[''] - 1:+.1%}, "
+            f"guard {took['guard'] / took[''] - 1:+.1%}",
             flush=True,
         )
 
