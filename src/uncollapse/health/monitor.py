@@ -380,7 +380,8 @@ class CollapseMonitor:
             self.changes.append((step, raw.verdict))
         calls, called_at = self._counts.calls
         soon = self.undecided or (0 < calls < _CALLS and step - called_at <= _GAP)
-        later = min(self.look_every, max(1, (step - self._counts.first_step) // 10))
+        seen = step - self._counts.first_step + 1
+        later = min(self.look_every, max(1, seen // 10))
         self._counts.looked_at, self._counts.gap = step, 1 if soon else later
         if raw.verdict == "healthy" and structural:
             self._counts.peak = max(self._counts.peak, raw.diameter)
@@ -494,7 +495,7 @@ def tight_share(z: Tensor, labels: ArrayLike, tightness: float) -> float:
 
 def _is_lost(embeddings: ArrayLike, loss: float | Tensor | None) -> bool:
     """Whether a batch is not finite, as far as that is known without a read from a device."""
-    if loss is not None and _on_host(loss) and not math.isfinite(loss):
+    if loss is not None and _on_host(loss) and not math.isfinite(scalar(loss, "loss")):
         return True
     seen = isinstance(embeddings, Tensor) and embeddings.is_cpu
     return seen and not math.isfinite(torch.as_tensor(embeddings).detach().sum())
