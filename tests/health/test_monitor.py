@@ -168,7 +168,7 @@ def test_advice_is_the_sentence_that_the_run_calls_for():
     for step in range(60):
         monitor.update(_batch(step) * max(0.003, 0.8**step), LABELS, 0.2)
     assert monitor.advice.startswith("hard positives mined over 32 samples; diameter fell to 0.")
-    assert "in 57 steps; loss has sat at 0.2 = margin for 58 updates: all " in monitor.advice
+    assert "in 59 steps; loss has sat at 0.2 = margin for 60 updates: all " in monitor.advice
     assert monitor.advice.endswith(
         "try positives = inside with scale_free = true, or positives = inside"
     )
