@@ -123,7 +123,7 @@ def _watching(network: nn.Module, inputs: Tensor, how: str, steps: int = 200) ->
     watch = monitor = guard = None
     if how in ("watch", "rescue"):
         watch = Watch(model, loss_fn, optimizer, action="warn" if how == "watch" else how)
-        watch.step = watch._next = 1000  # past the first steps, which are all looked at
+        watch.step = 1000  # past the first steps, which are all looked at
     elif how == "monitor":
         monitor = CollapseMonitor(loss_fn)
     else:

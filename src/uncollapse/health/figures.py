@@ -555,18 +555,24 @@ def _classes(
     x: Tensor, layout: ClassLayout, part: _Sample, whole: float, apart: float
 ) -> tuple[ClassHealth, ...]:
     tightness = np.full(len(layout.classes), np.nan)
+    sizes = np.zeros(len(layout.classes))
     order = np.argsort(part.ids, kind="stable")
     numbers, starts = np.unique(part.ids[order], return_index=True)
     for number, members in zip(numbers, np.split(order, starts[1:]), strict=True):
         if len(members) > 1:
             inside = part.distance[np.ix_(members, members)]
-            far = float(np.quantile(inside[np.triu_indices(len(members), 1)], 0.75))
+            pairs = np.sort(inside[np.tri(len(members), k=-1, dtype=bool)])
+            far = float(np.interp(0.75 * (len(pairs) - 1), np.arange(len(pairs)), pairs))
             tightness[number] = far / apart if apart > 0 else (0.0 if far == 0 else np.inf)
-    sizes = [whole]
-    if len(layout.classes) > 1:
+            sizes[number] = pairs[-1]
+    if len(layout.classes) == 1:
+        sizes[0] = whole
+    elif len(part.ids) < len(x):  # some rows have no distances yet
         each = (torch.from_numpy(layout.members(c)) for c in range(len(layout.classes)))
-        sizes = [diameter_bracket(x[rows], _WORK * len(rows) / len(x))[0] for rows in each]
-    every = zip(layout.classes.tolist(), layout.counts.tolist(), sizes, tightness, strict=True)
+        sizes[:] = [diameter_bracket(x[rows], _WORK * len(rows) / len(x))[0] for rows in each]
+    every = zip(
+        layout.classes.tolist(), layout.counts.tolist(), sizes.tolist(), tightness, strict=True
+    )
     return tuple(
         ClassHealth(label, count, size, size / whole if whole > 0 else 0.0, float(tight))
         for label, count, size, tight in every

@@ -202,10 +202,15 @@ class Guard:
         loss: float | Tensor | None = None,
         step: int | None = None,
     ) -> list[GuardEvent]:
-        """Look at a step's batch; act if it is time to. Returns what happened, usually nothing."""
+        """Look at a step's batch if the monitor does, and act if it is time to.
+
+        Returns what happened, usually nothing.
+        """
         self.record(embeddings, labels)
+        last, before = self.monitor.health, len(self.events)
         health = self.monitor.update(embeddings, labels, loss, step)
-        before = len(self.events)
+        if health is last:  # it did not look
+            return []
         if health.diameter < _SNAPSHOT_GROWTH * self._diverged_at:  # not of NaN
             self._state.snapshots = self._state.snapshots[-1:]
         if health.verdict == "diverging":
@@ -227,6 +232,11 @@ class Guard:
         """Keep a step's batch for races, if it has labels; `after_step` does so too."""
         if isinstance(self._trial, LoopTrial):
             self._trial.add(embeddings, labels)
+
+    @property
+    def recording(self) -> bool:
+        """Whether the batch whose call was seen last is to be recorded."""
+        return isinstance(self._trial, LoopTrial) and self._trial.last_call is not None
 
     @property
     def memory(self) -> str:

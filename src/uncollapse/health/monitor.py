@@ -1,4 +1,4 @@
-"""Watch an embedding while it trains: its scale on every batch, everything now and then."""
+"""Watch an embedding while it trains: its scale at each look, everything now and then."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ __all__ = ["CollapseMonitor"]
 _MOST = 0.75  # of a class's pairs, as in the tightness of a full measure
 _STRUCTURAL = ("class-collapse", "dimensional-collapse", "cone")  # known only from a full measure
 _SMALL_BESIDE_LOSS = 0.05  # a diameter below this share of a margin cannot move the loss
-_RECENT = 10  # updates for which a full measure counts as recent
+_RECENT = 10  # steps for which a full measure counts as recent
 _SLACK = 1.5  # a bad verdict is withdrawn only at thresholds this much stricter
-_LOOK = 2  # updates between two looks at the classes of a batch
 _NEARLY = 1.1  # classes of one batch this near to the threshold call for a full measure
-_GAP, _CALLS = 5, 6  # updates between such measures, for the first so many of them
+_GAP, _CALLS = 5, 6  # steps between such measures, for the first so many of them
 _LATER = 15  # and from then on, while they find nothing
 _MOST_ROWS = 1024  # of a batch on a device that are copied to the host
 
@@ -39,31 +38,36 @@ class _Counts:
     """Numbers that a monitor keeps from update to update."""
 
     updates: int = 0
-    full_at: int = 0  # update of the last full measure
+    looks: int = 0
+    looked_at: int = 0  # step of the last look
+    gap: int = 1  # steps from there to the next one
+    full_at: int = 0  # step of the last full measure
     first_step: int = 0
-    disagreeing: int = 0  # updates in a row that disagree with the verdict
+    disagreeing: int = 0  # looks in a row that disagree with the verdict
     peak: float = 0.0  # largest diameter while healthy
     diameter_at_rest: float = math.nan  # diameter when the loss came to rest
     began_as_cone: bool | None = None
-    calls: tuple[int, int] = (0, 0)  # full measures that batches called for; update of the last
+    calls: tuple[int, int] = (0, 0)  # full measures that batches called for; step of the last
     modes: tuple[str, ...] | None = None  # what is said of modes, once classes collapse
 
 
 class CollapseMonitor:
     """Tells, batch by batch, whether an embedding is collapsing, why, and what to change.
 
-    Call `update` with each training batch; it costs 1 % of a small network's step. Scale
-    (diameter, spread, centre) is measured on every batch; classes, dimensions and the rest every
-    `every` updates on class-balanced recent rows, and at once if the classes of a batch look like
-    points, or its rows like a cone, so that either is reported within 30 updates. Modes that merge
+    Call `update` with each training batch. It looks at the first twenty, then less often, at last
+    every `look_every` steps, and at each while a verdict is about to change. Scale (diameter,
+    spread, centre) is measured at each look; classes, dimensions and the rest every `every` steps
+    on class-balanced recent rows, and at once if the classes of a batch look like points, or its
+    rows like a cone, so that either is reported within 30 steps. Modes that merge
     inside classes of unchanged size cannot be seen in batches: `measure(..., before=...)` sees them
     on fixed rows, and `mode_drift` whether a loss merges them. The first state that is not
     already collapsed is the reference that later scales are compared with; a fall below
     `collapse_ratio` of the largest healthy scale since is a collapse too.
 
-    **No flapping.** A verdict changes after `patience` updates in a row that disagree with it
+    **No flapping.** A verdict changes after `patience` looks in a row that disagree with it
     (full measures, for class and dimensional collapse), and a bad one is left only for a state that
-    would be healthy by thresholds 1.5 times as strict. NaN is `diverging` at once.
+    would be healthy by thresholds 1.5 times as strict. NaN is `diverging` at once; on a device, at
+    the next look.
 
     **Verdicts it does not give.** `uninformative`: at the start of training nothing is learned yet,
     and what is lost later has another name. `cone`, if rows with labels do not have length 1, or as
@@ -88,8 +92,9 @@ class CollapseMonitor:
         miner: the miner, where it is not part of `loss_fn`.
         settings: what `loss_fn` does not say (batch size and learning rate, say); wins over it.
         thresholds: when a figure is bad.
-        every: updates between full measures.
-        patience: updates that must agree.
+        every: steps between full measures.
+        patience: looks that must agree.
+        look_every: steps between two looks, at most.
         reference: the healthy scale, where it is known beforehand (resumed or fine-tuned runs).
         on_change: called with the health whenever the verdict has changed.
 
@@ -114,6 +119,7 @@ class CollapseMonitor:
         thresholds: Thresholds | None = None,
         every: int = 50,
         patience: int = 3,
+        look_every: int = 10,
         reference: Health | Reference | float | None = None,
         on_change: Callable[[Health], None] | None = None,
     ) -> None:
@@ -125,6 +131,7 @@ class CollapseMonitor:
         self.settings = given.known(settings_of(loss_fn, miner))
         self.thresholds = Thresholds.of(thresholds)
         self.every, self.patience = check_int("every", every), check_int("patience", patience)
+        self.look_every = check_int("look_every", look_every)
         self.on_change = on_change
         self.recent = RecentRows()
         self.reference = Reference.of(reference)
@@ -153,27 +160,33 @@ class CollapseMonitor:
         loss: float | Tensor | None = None,
         step: int | None = None,
     ) -> Health:
-        """Health after this batch. `step` is the caller's count; by default the updates'.
+        """Health at the last look, which may be at this batch: then it has this `step`.
 
-        Scale and norms are this batch's (the diameter that of at most 256 of its rows); the other
-        figures are those of the last full measure.
+        `step` is the caller's count; by default the updates'. Scale and norms are those of the
+        batch (the diameter that of at most 256 of its rows); the other figures are those of the
+        last full measure.
         """
+        counts = self._counts
+        step = counts.updates if step is None else step
+        counts.updates += 1
+        if self.health is not None and not self.due(step) and not _is_lost(embeddings, loss):
+            if loss is not None and _on_host(loss):
+                self.loss.add(scalar(loss, "loss"))
+            return self.health
         z, labels, loss = self.on_host(as_rows(embeddings, "embeddings"), labels, loss)
         if self.settings.normalize:
             z = torch.nn.functional.normalize(z, dim=-1)
-        counts = self._counts
-        step = counts.updates if step is None else step
-        if counts.updates == 0:
+        if counts.looks == 0:
             counts.first_step = step
             seen = RunSettings(batch_size=len(z), labels=labels is not None)
             self.settings = self.settings.known(seen)
-        counts.updates += 1
+        counts.looks += 1
         if loss is not None:
             loss = scalar(loss, "loss")
             self.loss.add(loss, (self._loss_fn, labels, *z.shape))
-        loss_is_finite = loss is None or math.isfinite(loss)
-        if not bool(torch.isfinite(z).all()) or not loss_is_finite:
-            lost = "embeddings" if loss_is_finite else "the loss"
+        rows_are_finite = bool(torch.isfinite(z).all())
+        if not rows_are_finite or not (loss is None or math.isfinite(loss)):
+            lost = "the loss" if rows_are_finite else "embeddings"
             unknown = health_figures(torch.full_like(z, math.nan), None, 0.0, 8)
             reasons = (f"{lost}: NaN or infinite",)
             diverging = replace(unknown, verdict="diverging", reasons=reasons)
@@ -182,20 +195,24 @@ class CollapseMonitor:
         # One row has no scale of its own: that of the recent rows stands for it.
         light = scale_figures(z if len(z) > 1 else self.recent.rows()[0])
         full = self._full
-        due = (counts.updates - 1) % self.every == 0 or self._classes_due
-        due = due or self._called_for(z, labels, light)
+        due = abs(step - counts.full_at) >= self.every or self._classes_due
+        due = due or self._called_for(z, labels, light, step)
         if full is not None and not due:
-            health = self._judged(light, full)
+            health = self._judged(light, full, step)
             # Whether a fall in scale is excused by better classes takes recent figures of them.
-            recent = counts.updates - counts.full_at < _RECENT
+            recent = step - counts.full_at < _RECENT
             if recent or health.verdict != "shrinking" or self._held != "healthy":
                 return self._settle(health, step)
         margin = self.thresholds.margin or 0.0
         full = health_figures(*self.recent.rows(), margin, self.recent.capacity)
         if self.reference is not None and self._classes_due and full.cdnv is not None:
             self.reference = replace(self.reference, cdnv=full.cdnv)
-        self._full, counts.full_at = full, counts.updates
-        return self._settle(self._judged(light, full), step, structural=True)
+        self._full, counts.full_at = full, step
+        return self._settle(self._judged(light, full, step), step, structural=True)
+
+    def due(self, step: int) -> bool:
+        """Whether a batch of this step will be looked at. A count may start anew."""
+        return abs(step - self._counts.looked_at) >= self._counts.gap
 
     def on_host(self, z: Tensor, *parts: Any) -> list[Any]:
         """Rows, and what belongs to them, by one copy from their device.
@@ -213,13 +230,14 @@ class CollapseMonitor:
 
     @property
     def undecided(self) -> bool:
-        """Whether the last updates disagree with the verdict, but not for long enough yet."""
+        """Whether the last looks disagree with the verdict, but not for long enough yet."""
         return self._counts.disagreeing > 0
 
     def change_settings(self, **known: Any) -> None:
         """Continue with other settings: with another margin, a stuck loss sits elsewhere."""
         before = self.settings.strategy
         self.settings = replace(self.settings, **known)
+        self._counts.gap = 1
         if self.settings.strategy != before:
             self.loss = StuckLoss.of(self.settings)
 
@@ -267,23 +285,25 @@ class CollapseMonitor:
     def _classes_due(self) -> bool:
         """Whether the reference still lacks its classes and there are now rows to know them by."""
         unknown = self.reference is not None and math.isnan(self.reference.cdnv)
-        return unknown and self.recent.filled and self._counts.updates <= self.recent.age
+        return unknown and self.recent.filled and self._counts.looks <= self.recent.age
 
-    def _called_for(self, z: Tensor, labels: ArrayLike | None, light: dict[str, Any]) -> bool:
+    def _called_for(
+        self, z: Tensor, labels: ArrayLike | None, light: dict[str, Any], step: int
+    ) -> bool:
         """Whether this batch's classes look like points, or its rows like a cone: measure at once.
 
         At first most recent rows are from before the onset, hence several looks; a state that only
         looks like it is looked at less often.
         """
         counts = self._counts
-        if self._held in ("class-collapse", "cone") or counts.updates % _LOOK:
+        if self._held in ("class-collapse", "cone"):
             return False
         calls, called_at = counts.calls
-        if counts.updates - called_at > self.every:
+        if step - called_at > self.every:
             calls = 0
         soon = calls < _CALLS or counts.disagreeing > 0
         counts.calls = (calls, called_at)
-        if counts.updates - counts.full_at < (_GAP if soon else _LATER):
+        if step - counts.full_at < (_GAP if soon else _LATER):
             return False
         limits = self.thresholds
         # The squared length of the centre of rows of length 1 is their mean cosine.
@@ -294,21 +314,21 @@ class CollapseMonitor:
             share = tight_share(z, labels, _NEARLY * limits.tightness)
             called = share >= limits.class_share / _NEARLY
         if called:
-            counts.calls = (calls + 1, counts.updates)
+            counts.calls = (calls + 1, step)
         return called
 
-    def _judged(self, light: dict[str, Any], full: Health) -> Health:
+    def _judged(self, light: dict[str, Any], full: Health, step: int) -> Health:
         """This batch's scale with the last full measure's other figures, judged alone."""
         seen = replace(full, **light)
-        if self.loss.count <= 1:
+        if self.loss.count <= max(1, step - self._counts.looked_at):  # not at rest by then
             self._counts.diameter_at_rest = seen.diameter
         limits = self.thresholds if self._held == "healthy" else self.thresholds.easier(_SLACK)
-        health = self._judge(seen, limits)
+        health = self._judge(seen, limits, step)
         known = seen.n > 1 and health.verdict not in ("network-collapse", "diverging")
         if self.reference is None and known:
             variable = seen.cdnv if self.recent.filled and seen.cdnv is not None else math.nan
             self.reference = Reference(seen.diameter, seen.spread, variable)
-            health = self._judge(seen, limits)
+            health = self._judge(seen, limits, step)
         if health.verdict == "network-collapse":
             return health
         if self._counts.peak > 0.0 and seen.diameter <= limits.collapse_ratio * self._counts.peak:
@@ -320,13 +340,14 @@ class CollapseMonitor:
             return replace(health, verdict="network-collapse", reasons=(reason, *health.reasons))
         return health
 
-    def _judge(self, seen: Health, limits: Thresholds) -> Health:
+    def _judge(self, seen: Health, limits: Thresholds, step: int) -> Health:
         cosine = self._by_cosine(seen.norms.are_one)
         if self._counts.began_as_cone is not False:  # until it has been left for good
             wide = self.thresholds.easier(_SLACK)
             is_cone = cosine and cone_reason(seen, wide, None) is not None
             self._counts.began_as_cone = is_cone
-        early = self._counts.updates <= self.every  # an untrained network may use few axes
+        # An untrained network may use few axes.
+        early = step - self._counts.first_step < self.every
         pairs = all(each.count <= 2 for each in seen.classes)  # of views, it may be
         ignore = ["uninformative", *["cone"] * bool(self._counts.began_as_cone)]
         ignore += [*["dimensional-collapse"] * early, *["class-collapse"] * pairs]
@@ -351,7 +372,7 @@ class CollapseMonitor:
     def _settle(
         self, raw: Health, step: int, *, structural: bool = False, at_once: bool = False
     ) -> Health:
-        """The raw judgement, held back until `patience` updates agree that it has changed."""
+        """The raw judgement, held back until `patience` looks agree that it has changed."""
         current, needed = self._held, self.patience
         slow = raw.verdict in _STRUCTURAL or (raw.verdict == "healthy" and current in _STRUCTURAL)
         if slow:
@@ -368,6 +389,11 @@ class CollapseMonitor:
             self._counts.disagreeing, self._counts.modes = 0, None
             self._drift_of = None  # of rows as they were
             self.changes.append((step, raw.verdict))
+        calls, called_at = self._counts.calls
+        soon = self.undecided or (0 < calls < _CALLS and step - called_at <= _GAP)
+        seen = step - self._counts.first_step + 1
+        later = min(self.look_every, max(1, seen // 10))
+        self._counts.looked_at, self._counts.gap = step, 1 if soon else later
         if raw.verdict == "healthy" and structural:
             self._counts.peak = max(self._counts.peak, raw.diameter)
         facts, state = self._facts(raw, step), self.loss.long_state
@@ -481,6 +507,18 @@ def tight_share(z: Tensor, labels: ArrayLike, tightness: float) -> float:
     near = inside[same] <= tightness * np.median(across)
     tight = np.bincount(ids[1:][same], near, minlength=len(classes)) >= _MOST * pairs
     return float(tight[pairs > 0].mean())
+
+
+def _is_lost(embeddings: ArrayLike, loss: float | Tensor | None) -> bool:
+    """Whether a batch is not finite, as far as that is known without a read from a device."""
+    if loss is not None and _on_host(loss) and not math.isfinite(scalar(loss, "loss")):
+        return True
+    seen = isinstance(embeddings, Tensor) and embeddings.is_cpu
+    return seen and not math.isfinite(torch.as_tensor(embeddings).detach().sum())
+
+
+def _on_host(x: float | Tensor) -> bool:
+    return not isinstance(x, Tensor) or x.is_cpu
 
 
 def _lengths(rows: Tensor) -> Array:

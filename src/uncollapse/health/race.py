@@ -33,6 +33,7 @@ _FEWEST_STEPS = 4  # that a strategy trains before it is judged for the first ti
 _ROWS = (96, 384)  # held-out rows: at least, at most
 _FORWARD = 1 / 3  # cost of a forward pass, in training steps
 MOST_BATCHES, MOST_BYTES = 32, 512 * 2**20  # what a `LoopTrial` remembers at most
+_SELDOM = 4  # once that many calls were seen, one in so many is kept
 _NEAR = 1e-3  # tolerance for embeddings that are the output's directions
 _FEWEST_BATCHES = 4  # recorded batches that a race needs: at least one is held out
 _FEWEST_ROWS = 48  # held-out rows that a race needs
@@ -436,6 +437,7 @@ class LoopTrial(Trial):
         self.batches: deque[RecordedBatch] = deque(maxlen=MOST_BATCHES)
         self.last_call: tuple[Any, Any, Tensor, torch.dtype | None] | None = None
         self.sample_ids: Any = None
+        self.calls = 0  # of the network, in training
         see = Listener(weakref.WeakMethod(self._see_network))
         self.handles.append(model.register_forward_hook(see, with_kwargs=True))
         if isinstance(loss_fn, nn.Module):
@@ -446,7 +448,9 @@ class LoopTrial(Trial):
         if not model.training or not torch.is_grad_enabled():
             return
         self.last_call = None
-        if isinstance(output, Tensor):
+        self.calls += 1
+        kept = self.calls <= MOST_BATCHES or self.calls % _SELDOM == 0
+        if kept and isinstance(output, Tensor):
             kind = output.device.type
             precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
             self.last_call = (args, kwargs, output.detach(), precision)
@@ -530,13 +534,14 @@ class LoopTrial(Trial):
             else batch._replace(labels=batch.names.tolist())
             for batch in self.batches
         )
-        return {"batches": [batch._asdict() for batch in listed if batch.is_plain]}
+        batches = [batch._asdict() for batch in listed if batch.is_plain]
+        return {"batches": batches, "calls": self.calls}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over another's batches, if there are any."""
         if "batches" in state:
             batches = (RecordedBatch(**batch) for batch in state["batches"])
-            self.batches = deque(batches, maxlen=MOST_BATCHES)
+            self.batches, self.calls = deque(batches, maxlen=MOST_BATCHES), state["calls"]
 
 
 class RecordedBatch(NamedTuple):

@@ -34,7 +34,6 @@ from uncollapse.metrics.result import Card, Shown
 
 __all__ = ["Logger", "Watch", "log_health", "watch"]
 
-_EVERY = 10  # steps between two looks, after the first hundred
 _CALLS = 16  # calls of an accumulated step that are judged together
 _BLIND = 20  # steps without a call that could be read: then something is wrong
 # Of docs/results/label-free: steps, shares of the directions' spread, and the drift between them.
@@ -84,8 +83,7 @@ class Watch(Shown):
             last healthy state and goes on with a better strategy (`Guard`).
         layer: the name of a part of `model` whose output is watched in place of what the criterion
             gets: a projector, pooled features, tokens `[N, tokens, dim]`. Labels are optional.
-        every: steps between two looks. The first twenty steps are all looked at, later ones less
-            and less often, and each step while a verdict is about to change.
+        every: steps between two looks, at most: `look_every` of the monitor.
         steps: steps of the whole run, of which a rescue's races may take a tenth.
         loggers: these get the figures of each look, under names that begin with `prefix`.
         miner: the miner, where it is not part of the criterion.
@@ -115,7 +113,7 @@ class Watch(Shown):
         *,
         action: str = "warn",
         layer: str | None = None,
-        every: int = _EVERY,
+        every: int | None = None,
         steps: int | None = None,
         loggers: Sequence[Logger] = (),
         miner: object | None = None,
@@ -134,17 +132,18 @@ class Watch(Shown):
         if action != "warn" and processes() > 1:
             _log.warning("with %d processes the watch only warns: each sees its own", processes())
             action = "warn"
+        if every is not None:
+            monitor.look_every = check_int("every", every)
         loss_fn = _no_loss if criterion is None else criterion
         self.guard = Guard(
             model, optimizer, loss_fn, monitor, action=action, steps=steps, **guarded
         )
         self.criterion, self.layer, self.by_hand = criterion, layer, by_hand
-        self.every, self.prefix, self.loggers = check_int("every", every), prefix, tuple(loggers)
+        self.prefix, self.loggers = prefix, tuple(loggers)
         self.on_event = on_event or _log_event
         self.step = 0
         self.error: str | None = None
         self.history: list[dict[str, Any]] = []
-        self._next = 1  # the step that is looked at next
         self._directions: float | None = None  # their spread at the first look, without labels
         self._pairs = 0  # columns of texts so far: each pair is a class of its own
         self._texts: list[Any] = []  # what a text model gave inside the criterion
@@ -217,7 +216,7 @@ class Watch(Shown):
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs to go on with the same watch."""
-        names = ("step", "_next", "_pairs", "_directions", "history")
+        names = ("step", "_pairs", "_directions", "history")
         return {"guard": self.guard.state_dict()} | {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -249,9 +248,12 @@ class Watch(Shown):
         finally:
             Watch._at_work = False
 
+    def _due(self, step: int) -> bool:
+        return self.health is None or self.guard.monitor.due(step)
+
     def _see_layer(self, module: nn.Module, args: Any, output: Any) -> None:
         trained = module.training or _has_graph(output) or _is_frozen(module, self.guard.model)
-        if self._next <= self.step + 1 and trained:
+        if trained and self._due(self.step + 1):
             rows = layer_rows(output)
             slope = _Slope([rows] if rows is output else [])
             # A copy: what follows the layer may work in place.
@@ -263,9 +265,9 @@ class Watch(Shown):
             self._texts.append(rows)
 
     def _see_criterion(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        due = self._next <= self.step + 1
+        due = self._due(self.step + 1)
         texts, self._texts = self._texts, []
-        if not (due or self.guard.action == "rescue") or not _has_graph(output):
+        if not (due or self.guard.recording) or not _has_graph(output):
             return
         self._unstepped += 1
         if self._unstepped > _BLIND * _CALLS:
@@ -308,7 +310,7 @@ class Watch(Shown):
             what = "criterion" if self.layer is None else "layer"
             given = f"no call of the {what} in training, in {self.step} steps"
             raise InputError(what, given, "a module that the loop calls, outside torch.compile")
-        if calls and self.step >= self._next:
+        if calls and self._due(self.step):
             seen = _together(calls)
             slopes = [slope.rows() for slope in seen.slopes]
             known = [slope for slope in slopes if slope is not None]
@@ -326,8 +328,6 @@ class Watch(Shown):
         if labels is None and isinstance(rows, Tensor) and monitor.settings.margin is None:
             self._look_at_directions(rows, pull)
         health = monitor.health
-        soon = monitor.undecided or any(event.kind == "rescue" for event in events)
-        self._next = self.step + (1 if soon else min(self.every, max(1, self.step // 10)))
         for event in events:
             self.on_event(event)
         if health is not None:

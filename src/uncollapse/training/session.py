@@ -139,7 +139,7 @@ class Session:
         z, value = self.train_on(images, rows)
         self.step += 1
         lost = not math.isfinite(value)
-        events = self._guarded(z, self.class_of[rows], value if _finite(z) else None)
+        events = self._guarded(z, self.class_of[rows], value)
         values: dict[str, Any] = {"loss": value}
         if events:
             values["event"] = "; ".join(event.text for event in events)
