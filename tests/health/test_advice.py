@@ -127,7 +127,7 @@ def test_what_shrinks_the_rows_is_not_advised():
     result = uc.forecast(nn.Linear(8, 4), Noise(), p=[8], k=[8], batches=2)
     inside = next(cell for cell in result.alternatives if str(cell.strategy) == "inside x hard")
     assert inside.drift > 0.02
-    assert "positives = inside with scale_free = true (" in result.reason
+    assert "positives = inside with scale_free = true" in result.reason
     assert "or positives = inside" not in result.reason
 
 

@@ -15,7 +15,7 @@ from uncollapse.losses import MarginLoss, TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 
 LABELS = torch.arange(12).repeat_interleave(6)
-STEPS = 150  # of a run that collapses
+STEPS = 170  # of a run that collapses
 
 
 class Run:

@@ -224,7 +224,7 @@ def _network(known: _Known) -> Advice:
         return Advice(cause, _try([_MEASURE]), "positive drift shrinks, whatever the learning rate")
     ranked = rank_strategies(own, settings)
     if not shrinks and settings.positives is not None:  # it is not the positives
-        ranked = [each for each in ranked if each.positives == own.positives] or ranked
+        ranked = [each for each in ranked if each.positives == own.positives]
     safe = [each for each in ranked if not known.drift(each) > NO_DRIFT]
     words = [_in_words(own, each) for each in safe[:2]]
     return Advice(cause, _try(words or [_slower(settings)]), _why(settings, shrinks))

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, class_ids
+from uncollapse._base.check import InputError
 from uncollapse.health.advice import (
     FORM,
     MINED,
@@ -123,7 +124,7 @@ def drift_meter(
     to, such as those of another package's loss, are measured with our triplet loss.
     """
     ours, values = isinstance(loss_fn, Loss), dict[Strategy, float]()
-    changeable = ours and (own.positives is not None or own.scale_free is not None)
+    changeable = ours and isinstance(getattr(innermost(loss_fn), "miner", None), Miner)
     device = rows.device
     if isinstance(loss_fn, nn.Module):
         device = next(loss_fn.parameters(), rows).device
@@ -151,8 +152,12 @@ def drift_meter(
             with left_alone(loss_fn, own if changeable else Strategy()):
                 try:
                     values[strategy] = measured(strategy)
-                except Exception:  # it needs to know which sample a row is, say
+                except InputError:  # it needs to know which sample a row is, say
                     values[strategy] = math.nan
+                except Exception:
+                    if ours:
+                        raise
+                    values[strategy] = math.nan  # not a loss of embeddings and labels alone
         return values[strategy]
 
     return meter
