@@ -20,7 +20,7 @@ __all__ = ["FEW_INVALID", "SpoiledRows", "find_spoiled"]
 
 FEW_INVALID = 0.05  # rows that are NaN or infinite are left out without asking up to this share
 DROPPED = ("invalid", "zero", "duplicates", "hubs")  # what a user may leave out
-_VALUES = 1 << 22  # looked at together
+_VALUES = 1 << 20  # looked at together
 _NEAR = 10  # neighbours among which a hub is counted
 _HUB_SHARE, _HUB_TIMES = 0.05, 20  # a hub is near this share of rows, and so often the average
 _HUB_SPOILS = 0.25  # a row near so many spoils the figures

@@ -13,6 +13,7 @@ import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import InputError, check_bool, check_int, number
+from uncollapse._base.extras import give_back_memory
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars
 from uncollapse.health.advice import RunSettings, advise
@@ -236,7 +237,9 @@ def diagnose(
     how: dict[str, Any] = {"fine_labels": fine, "before": before, "cosine": cosine}
     how["spoiled"] = spoiled
     counted = check_bool("modes", modes) and many
+    give_back_memory()  # before and after, for what comes next would add to it
     health = measure(z, coarse, thresholds, reference, modes=counted, **how)
+    give_back_memory()
     rows = (z.float() if z.dtype == torch.bfloat16 else z).numpy()
     known = (coarse, fine, named, images, check_bool("tsne", tsne), np.zeros(0, np.int64))
     result = _judged(Diagnosis(title, health, rows, *known, spoiled=spoiled))
