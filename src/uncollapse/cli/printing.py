@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -19,9 +20,10 @@ from rich.status import Status
 
 import uncollapse as uc
 from uncollapse._base.check import InputError, did_you_mean, visible
+from uncollapse._base.files import write_json
 from uncollapse._base.table import Table, wrapped_for
 
-_FEW_ROWS = 5_000
+FEW_ROWS = 5_000  # up to so many there is no sample to draw, no bar to show, nothing to share
 _TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
 _TITLES |= {"map@r": "MAP@R", "nmi": "NMI", "nmi+": "NMI+", "r_precision": "R-precision"}
 
@@ -49,7 +51,14 @@ def status(text: str, rows: int = 0) -> Status | nullcontext[None]:
 
     With many rows the work has bars of its own, and a terminal has no room for both.
     """
-    return Console().status(text) if rows <= _FEW_ROWS else nullcontext()
+    return Console().status(text) if rows <= FEW_ROWS else nullcontext()
+
+
+def write(json: Path | None, content: Mapping[str, Any]) -> None:
+    """Write a JSON file where one was asked for, and say so."""
+    if json is not None:
+        write_json(json, content)
+        say(f"wrote {json}")
 
 
 def warn(text: str) -> None:

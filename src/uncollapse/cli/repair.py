@@ -32,9 +32,7 @@ repair (float[rows, {}] embeddings) => (float[rows, {}] repaired) {{
 
 @options.grouped
 def command(
-    file: Annotated[
-        Path, typer.Argument(help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv.")
-    ],
+    file: options.FileArgument,
     columns: options.Columns,
     centre: Annotated[bool, typer.Option("--centre", help="Subtract the mean.")] = False,
     whiten: Annotated[
@@ -111,8 +109,7 @@ def _verdict(repair: Repair, name: str) -> list[str]:
     if recall := repair.recalls.get("cosine"):
         low, high = recall.difference.low, recall.difference.high
         word = "helps" if low > 0 else "does harm" if high < 0 else "does not help"
-        shares = f"{100 * recall.old.recall[1]:.1f} → {100 * recall.new.recall[1]:.1f} %"
-        lines = [f"{name} {word} here: R@1 by cosine {shares}, difference {recall.difference_text}"]
+        lines = [f"{name} {word} here: R@1 by cosine {recall}"]
     for bits, old, new in _stored(repair):
         if abs(old - new) >= _WORTH:
             word = "helps" if new < old else "harms"

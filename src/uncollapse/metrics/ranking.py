@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, pairwise
 from threading import local
@@ -46,7 +46,7 @@ _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 _PRODUCTS = 128  # positives of a query from which a product measures them
 _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, for a query or gallery row
-_MEMORY = 1 << 27  # what is used where it suffices and no other bound is given
+_MEMORY = 5 << 24  # what is used where it suffices and no other bound is given
 _FEW = 1 << 13  # rows up to which the host ranks those of a device
 _BYTES = TypeAdapter(ByteSize)
 
@@ -116,14 +116,6 @@ class Comparison:
     def negatives(self) -> Array:
         """How many negatives each query has."""
         return len(self.gallery_order) - (self.own_high - self.own_low)
-
-    def of_queries(self, positions: Array) -> Comparison:
-        """The comparison restricted to some query positions, with an explicit gallery."""
-        names = ("query_order", "own_low", "own_high", "query_skip", "counts", "limit")
-        gallery = self.queries if self.gallery is None else self.gallery
-        return replace(
-            self, gallery=gallery, **{name: getattr(self, name)[positions] for name in names}
-        )
 
 
 def two_sets(queries: ArrayLike, gallery: ArrayLike) -> tuple[Tensor, Tensor]:
@@ -302,8 +294,8 @@ class RankCounts:
         counts = np.diff(start)
         matched = counts > 0
         first, last = start[:-1][matched], (start[:-1] + live)[matched]
-        entry = np.arange(start[-1])
         ranks = np.cumsum(self.hist.cpu().numpy(), dtype=np.int64)
+        entry = np.arange(len(ranks))
         ranks += entry
         before = np.where(first > 0, ranks[first - 1] + 1, 0)
         ranks -= np.repeat(before, counts[matched])

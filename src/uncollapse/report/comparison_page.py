@@ -61,8 +61,7 @@ class VersionComparison:
         if (recall := self.result.recall) is not None:
             low, high = recall.difference.low, recall.difference.high
             word = "falls" if high < 0 else "rises" if low > 0 else "may be the same"
-            shares = f"{100 * recall.old.recall[1]:.1f} → {100 * recall.new.recall[1]:.1f} %"
-            lines.append(f"R@1 {word}: {shares}, difference {recall.difference_text}")
+            lines.append(f"R@1 {word}: {recall}")
         kept = percent(known["kept_neighbours"])
         lines.append(f"{kept} of the {self.result.k} nearest neighbours are kept")
         if "cka" in known:
