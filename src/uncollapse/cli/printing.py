@@ -24,6 +24,7 @@ from uncollapse._base.files import write_json
 from uncollapse._base.table import Table, wrapped_for
 
 FEW_ROWS = 5_000  # up to so many there is no sample to draw, no bar to show, nothing to share
+_PAIR, _COLUMN = 2.5e-9, 2.5e-11  # seconds of a core for a pair of rows, and for each column of it
 _TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
 _TITLES |= {"map@r": "MAP@R", "nmi": "NMI", "nmi+": "NMI+", "r_precision": "R-precision"}
 
@@ -52,6 +53,25 @@ def status(text: str, rows: int = 0) -> Status | nullcontext[None]:
     With many rows the work has bars of its own, and a terminal has no room for both.
     """
     return Console().status(text) if rows <= FEW_ROWS else nullcontext()
+
+
+def say_cost(rows: int, others: int, dim: int) -> None:
+    """Say how long comparing these rows with all others takes, where that is minutes."""
+    seconds = rows * others * (_PAIR + dim * _COLUMN)
+    if seconds > 60:
+        pairs = f"each of {rows:,} rows is compared with {others:,}"
+        say(f"note: {pairs}: about {duration(seconds)} of one core", console=Console(stderr=True))
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours.
+
+    >>> duration(40), duration(1_500), duration(7_200)
+    ('40 s', '25 min', '2.0 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def write(json: Path | None, content: Mapping[str, Any]) -> None:

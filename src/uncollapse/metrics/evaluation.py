@@ -11,6 +11,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array
 from uncollapse._base.check import check_int
+from uncollapse._base.extras import give_back_memory
 from uncollapse.metrics.clusters import ClusteringResult, clustering
 from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.result import Card, Shown
@@ -83,6 +84,8 @@ def evaluate_rows(
         ranked = reid(embeddings, labels, own, gallery, gallery_labels, there, **search)
     figures = ranked.to_dict()
     values = {name: float(figures[name]) for name in ranked.per_query}
+    if clusters:
+        give_back_memory()  # clustering would add to it
     clustered = cluster_rows(some, own_labels, clusters, normalize=normalize)
     nmi = {name: result.nmi for name, result in clustered.items()}
     return Scores(values | nmi, ranked, clustered)

@@ -46,7 +46,7 @@ _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 _PRODUCTS = 128  # positives of a query from which a product measures them
 _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, for a query or gallery row
-_MEMORY = 5 << 24  # what is used where it suffices and no other bound is given
+_MEMORY = 9 << 23  # what is used where it suffices and no other bound is given
 _FEW = 1 << 13  # rows up to which the host ranks those of a device
 _BYTES = TypeAdapter(ByteSize)
 
