@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
     from uncollapse.data.sources import Source
 
-_TITLES = {"mAP": "mAP", "map@r": "MAP@R", "r_precision": "R-precision", "mrr": "MRR"}
+_RANKED = ("mAP", "map@r", "r_precision", "mrr")
 
 _of_file = partial(typer.Option, rich_help_panel="For a file of embeddings")
 
@@ -132,9 +132,9 @@ def _retrieved(
         scores = uc.metrics.evaluate_rows(
             queries.points, own, *gallery, max_rows=max_rows, full_map=True, **settings
         )
-        names = [name for name in scores.values if name in _TITLES or name.startswith("recall@")]
+        names = [name for name in scores.values if name in _RANKED or name.startswith("recall@")]
         lines += _lines(scores, names, len(queries), by)
-        if missing := [title for name, title in _TITLES.items() if name not in scores.values]:
+        if missing := [printing.title(name) for name in _RANKED if name not in scores.values]:
             fewer = "they rank every match of every query; a lower --max-rows has them"
             say(f"left out by {by}: {', '.join(missing)}: {fewer}")
     return lines
@@ -174,10 +174,9 @@ def _lines(scores: uc.metrics.Scores, names: list[str], total: int, by: str) -> 
     over = sampled + (f", less {lost:,} without a match" if lost else "")
     lines = []
     for name in names:
-        title = _TITLES.get(name) or name.replace("recall@", "R@").replace("cmc@", "CMC@")
         interval = None if result.queries == lost else uc.confidence(result, name)
         value = None if interval is None else interval.value
-        lines.append(ScoreLine(name, title, value, over, interval, by))
+        lines.append(ScoreLine(name, printing.title(name), value, over, interval, by))
     for name, clustered in scores.clustered.items():
         rows = f"{sampled}, {clustered.clusters:,} clusters"
         lines.append(ScoreLine(name, name.upper(), clustered.nmi, rows, by=by))

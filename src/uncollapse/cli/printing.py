@@ -27,6 +27,7 @@ FEW_ROWS = 5_000  # up to so many there is no sample to draw, no bar to show, no
 _PAIR, _COLUMN = 2.5e-9, 2.5e-11  # seconds of a core for a pair of rows, and for each column of it
 _TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
 _TITLES |= {"map@r": "MAP@R", "nmi": "NMI", "nmi+": "NMI+", "r_precision": "R-precision"}
+_TITLES |= {"mrr": "MRR"}
 
 
 def say(text: str, *, whole: bool = False, style: str = "", console: Console | None = None) -> None:
@@ -150,7 +151,7 @@ def split_tables(
         ends, begins = _by_group(scores, of_pairs), _by_group(start or {}, of_pairs)
         metrics = list(dict.fromkeys(metric for row in ends.values() for metric in row))
         both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
-        table = Table([head, *["training"] * both, *map(_title, metrics)], keys=1 + both)
+        table = Table([head, *["training"] * both, *map(title, metrics)], keys=1 + both)
         for group, row in ends.items():
             moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
             for moment, values in moments.items():
@@ -172,8 +173,14 @@ def _by_group(scores: Mapping[str, float], of_pairs: bool) -> dict[str, dict[str
     return rows
 
 
-def _title(metric: str) -> str:
-    return _TITLES.get(metric) or metric.replace("recall@", "R@").replace("tar@", "TAR@")
+def title(metric: str) -> str:
+    """A metric as a reader knows it.
+
+    >>> title("recall@1"), title("nmi+")
+    ('R@1', 'NMI+')
+    """
+    short = metric.replace("recall@", "R@").replace("tar@", "TAR@").replace("cmc@", "CMC@")
+    return _TITLES.get(metric, short)
 
 
 # Gates: what `--fail-if` refuses.

@@ -135,8 +135,7 @@ def health_figures(
         return _unknown(*given.shape)
     x = given
     layout = ClassLayout.of(np.arange(len(x)) if labels is None else labels, len(x))
-    scale = _scale(x, x, epsilon)
-    part = _Sample.of(x, layout, sample, seed)
+    scale, part = _scale(x, x, epsilon), _Sample.of(x, layout, sample, seed)
     axes = spectrum(part.rows)
     cosines = None
     if len(part.rows) > 1:
