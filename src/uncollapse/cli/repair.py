@@ -55,15 +55,15 @@ def command(
     What is written is what was judged: (x - mean) @ matrix, of the half that it was fitted on.
     Apply the transform to queries too.
     """
+    from uncollapse.data.sources import check_ending, write_embeddings
+
     kinds = {"centre": centre, "whiten": whiten, "remove-top": remove_top is not None}
     if sum(kinds.values()) != 1:
         raise InputError.conflict("choose one of --centre, --whiten and --remove-top K")
     how = next(kind for kind, chosen in kinds.items() if chosen)
     for option, paths in {"--out": [out] if out else [], "--transform": transform or []}.items():
         for path in paths:
-            if path.suffix not in _ENDINGS[option]:
-                allowed = f"a file ending in {', '.join(_ENDINGS[option])}"
-                raise InputError(option, path.name, allowed)
+            check_ending(option, path, _ENDINGS[option])
     source = options.open_file(file, columns, drops=("invalid", "zero"))
     with status(f"fitting and judging {len(source):,} embeddings", len(source)):
         repair = uc.metrics.fit_repair(source.points, source.labels, how=how, top=remove_top or 0)
@@ -74,8 +74,6 @@ def command(
     for line in _verdict(repair, name):
         say(line)
     if out is not None:
-        from uncollapse.data.sources import write_embeddings
-
         moved = replace(source, points=repair.transform.apply(source.points), origin=None)
         say(f"wrote {write_embeddings(moved, out)}")
     for path in transform or []:
