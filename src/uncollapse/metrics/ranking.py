@@ -42,6 +42,7 @@ _TIE = 1e-12
 # Rows scaled to norm 1 are themselves rounded: distances closer than this are equal then.
 _UNIT_TIE = 4e-15
 _OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
+_WORDS = 1 << 18  # halves of float32 numbers read at a time: 2 MB as whole numbers
 _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 _PRODUCTS = 128  # positives of a query from which a product measures them
 _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
@@ -183,10 +184,6 @@ class RankedSet:
     def __len__(self) -> int:
         return len(self.twin)
 
-    def at(self, positions: Tensor) -> RankedSet:
-        """Some of the points, as a set of its own."""
-        return RankedSet(self.frame.at(positions), self.twin[positions])
-
 
 def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[RankedSet]:
     """The one or two sets of a comparison in its order, with one common centre and scale.
@@ -229,7 +226,7 @@ def equal_rows(*sets: Tensor) -> list[Array]:
     rng = np.random.default_rng(0)
     width = words[0].shape[1]
     weights = rng.integers(1, 2**63, width, dtype=np.uint64)
-    step = max(1, _OWN_ELEMENTS // width)
+    step = max(1, _WORDS // width)
     ends = np.cumsum([len(rows) for rows in words])
     keys = np.concatenate(
         [rows[low : low + step] @ weights for rows in words for low in range(0, len(rows), step)]
