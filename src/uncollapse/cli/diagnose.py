@@ -13,7 +13,7 @@ import typer
 
 import uncollapse as uc
 from uncollapse._base.check import InputError, check_number, did_you_mean
-from uncollapse._base.extras import without_kernels
+from uncollapse._base.extras import return_large_blocks, without_kernels
 from uncollapse._base.files import read_json
 from uncollapse.cli import options
 from uncollapse.cli.printing import FEW_ROWS, fail_with, failed_rules, say, status, write
@@ -129,6 +129,7 @@ def diagnose_file(
     settings: dict[str, Any],
 ) -> uc.report.Diagnosis:
     """Diagnose a file; one written by `uncollapse embed` has its own reference."""
+    return_large_blocks()
     source = options.open_file(file, columns, drops=())
     origin = source.origin
     start = None if reference is not None or origin is None else origin.start

@@ -47,7 +47,8 @@ _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 _PRODUCTS = 128  # positives of a query from which a product measures them
 _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, for a query or gallery row
-_MEMORY = 9 << 23  # what is used where it suffices and no other bound is given
+_MEMORY = 1 << 27  # what is used where it suffices and no other bound is given
+_TOGETHER = 1 << 19  # positives that are ranked together, at most: 20 MB
 _FEW = 1 << 13  # rows up to which the host ranks those of a device
 _BYTES = TypeAdapter(ByteSize)
 
@@ -708,7 +709,7 @@ def _plan(task: Comparison, max_memory: int | None) -> _Plan:
     if task.gallery is None and whole <= left:
         return _Plan([slice(0, queries)], True, copy <= left - whole, 1 + more)
     resident = copy <= left // 2
-    room = max((left - copy * resident) // _BYTES_PER_POSITIVE, most)
+    room = max(min((left - copy * resident) // _BYTES_PER_POSITIVE, _TOGETHER), most)
     return _Plan(pieces(task.counts, room), False, resident, 1 + more)
 
 

@@ -117,7 +117,7 @@ def retrieval(
     are the same if they differ by less than 1e-12 of their size (for `normalize`, which ranks by
     cosine, also distances by less than 4e-15). The result is that of float64 arithmetic.
 
-    `max_memory` bounds what is allocated ("150MB" or bytes; by default 75 MB, or more where rows
+    `max_memory` bounds what is allocated ("150MB" or bytes; by default 128 MB, or more where rows
     need it); `progress` is a bool or function(done, total).
 
     >>> result = retrieval([[0.0], [1.0], [5.0], [6.5]], ["a", "a", "b", "b"], ks=(1,))
