@@ -11,7 +11,7 @@ import math
 import numpy as np
 from sklearn.metrics import silhouette_score
 
-from uncollapse.metrics.collapse import lidar, principal_axes
+from uncollapse.metrics.collapse import ClassMeans, principal_axes, smooth_rank, spectrum
 
 Array = np.ndarray
 _GROUP = 10  # rows that the LiDAR callback takes for views of one sample
@@ -94,3 +94,65 @@ def rho_spectrum(z: Array) -> float:
 def pcf(z: Array) -> float:
     """open-metric-learning: the share of the axes that hold 90 % of the variance."""
     return principal_axes(z, 0.9 + 1e-12) / z.shape[1]
+
+
+# Of self-supervised learning.
+
+
+def alpha_req(x: Array, *, ranks: tuple[int, int] = (4, 100)) -> float:
+    """α-ReQ of Agrawal et al. 2022: the exponent of λ_j ∝ j^-α, of the covariance's eigenvalues.
+
+    A line through (log j, log λ_j) with weights 1/j, as in the authors' code (after Stringer et al.
+    2019), over the ranks j from the first to the last of `ranks`, both included, as far as there
+    are axes: min(N - 1, dim). Near 1 is what they find best; 0 is isotropic. Independent of scale
+    and position. Infinite where an eigenvalue of that range is 0 (below 1e-14 of the largest), so
+    for rows that are one point; NaN where there are fewer than two axes to fit.
+
+    >>> x = np.diag([1.0, 0.5, 1 / 3, 0.25])
+    >>> round(alpha_req(np.concatenate([x, -x]), ranks=(1, 4)), 6)
+    2.0
+    """
+    first, last = ranks
+    axes = spectrum(x)
+    last = min(last, axes.rows - 1, len(axes.values))
+    if last <= first:
+        return math.nan
+    values = axes.values[first - 1 : last]
+    if values[-1] == 0.0:
+        return math.inf
+    rank = np.arange(first, last + 1, dtype=np.float64)
+    weight = 1 / rank
+    at, height = np.log(rank), 2 * np.log(values / values[0])  # eigenvalues are squares
+    at = at - np.average(at, weights=weight)
+    return float(-(weight * at * height).sum() / (weight * at * at).sum()) + 0.0
+
+
+def lidar(x: Array, labels: Array, *, delta: float = 1e-4, eps: float = 1e-8) -> float:
+    """LiDAR: exp of the entropy of the eigenvalues of Σ_W^-½ Σ_B Σ_W^-½, (1) to (4) there.
+
+    There a class is a sample and its rows are augmentations of it; here the classes are those of
+    `labels`, which the paper's definition allows. Σ_B is the covariance of the class means, Σ_W the
+    mean over classes of two rows or more of their unbiased covariances, plus `delta` times the
+    identity; p = λ/|λ|₁ + eps. At most about min(C - 1, dim).
+
+    Independent of position, but `delta` is in squared units of x: an embedding whose spread inside
+    classes is below √delta gives the rank of its class means alone. 0 where all class means
+    coincide, so for rows that are one point and for one class.
+
+    >>> x = np.repeat([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 2, axis=0)
+    >>> round(lidar(x, [0, 0, 1, 1, 2, 2]), 4)
+    2.0
+    """
+    classes = ClassMeans.of(x, labels)
+    sizes = classes.layout.counts
+    several = sizes > 1
+    weight = np.where(several, 1 / (np.maximum(sizes - 1, 1) * max(int(several.sum()), 1)), 0.0)
+    weighted = classes.residuals * np.sqrt(weight[classes.layout.ids])[:, None]
+    inside, axes = np.linalg.eigh(weighted.T @ weighted)
+    inside = np.maximum(inside, 0.0)
+    # delta is in the units of x, these rows are x over `unit`; below 1e-30 of them is rounding.
+    more = max(delta / classes.unit / classes.unit, 1e-30)
+    within = inside + more if more < 1 else inside / more + 1  # the scale of λ does not count
+    values = np.linalg.svd((classes.centred @ axes) / np.sqrt(within), compute_uv=False) ** 2
+    width = classes.means.shape[1]
+    return smooth_rank(np.pad(values[:width], (0, max(width - len(values), 0))), eps)

@@ -21,9 +21,11 @@ from sklearn.metrics import roc_auc_score
 
 from _collapse_runs import Setting, available, settings, snapshots
 from _figures_of_others import (
+    alpha_req,
     centroid_similarity,
     chunked_lidar,
     collapse_level,
+    lidar,
     lost_rank,
     no_separation,
     of_three,
@@ -36,13 +38,7 @@ from uncollapse._base.files import read_json, write_json
 from uncollapse._base.progress import progress_reporter
 from uncollapse.health import Health, Thresholds, measure
 from uncollapse.metrics import cdnv, nc1, retrieval
-from uncollapse.metrics.collapse import (
-    alpha_req,
-    anisotropy,
-    lidar,
-    rankme,
-    uniformity,
-)
+from uncollapse.metrics.collapse import anisotropy, rankme, uniformity
 
 OUT = Path("out/detectors")
 KINDS = (

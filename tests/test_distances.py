@@ -1,3 +1,7 @@
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 import torch
@@ -143,3 +147,23 @@ def test_rows_of_length_one_that_differ_by_rounding_are_one_point(resident):
     assert not frame.block(slice(None)).any()
     assert not frame.squares(torch.tensor([0, 1]), torch.tensor([5, 6])).any()
     assert not exact_squares(frame, slice(0, 3), frame, slice(4, 9)).any()
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_frame_of_many_rows_takes_no_copy_of_them():
+    code = """
+        import torch
+        from uncollapse.distances import Frame
+        def megabytes():
+            return next(int(line.split()[1]) // 1024 for line in open("/proc/self/status")
+                        if line.startswith("VmHWM"))
+        rows = torch.zeros(200_000, 128).normal_()
+        Frame.of(rows[:1_000], resident=False)
+        before = megabytes()
+        Frame.of(rows, resident=False)
+        print(megabytes() - before)
+    """
+    run = [sys.executable, "-c", textwrap.dedent(code)]
+    grown = int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+    assert grown < 50  # a copy in float64 is 205 MB

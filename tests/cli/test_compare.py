@@ -68,6 +68,8 @@ def test_the_page_has_both_verdicts_both_maps_and_what_lost(files, cli):
     assert "old.npz → new.npz" in page
     named = ("Old: ", "New: ", "turned onto the old ones", "Classes that lost most", "text [b]")
     assert all(words in page for words in named)
+    assert "we cannot tell whether this is small" in page
+    assert "--reference" not in page  # an option of another command
 
 
 def test_rows_that_are_invalid_in_one_file_are_left_out_of_both(files, cli):

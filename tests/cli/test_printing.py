@@ -10,7 +10,14 @@ from support.errors import refused
 from uncollapse._base.table import Table
 from uncollapse.cli.datasets import copy_lines, survey_table
 from uncollapse.cli.forecast import race_table
-from uncollapse.cli.printing import ScoreLine, failed_rules, line_table, say, split_tables
+from uncollapse.cli.printing import (
+    ScoreLine,
+    failed_rules,
+    line_table,
+    say,
+    say_cost,
+    split_tables,
+)
 from uncollapse.cli.reproduce import listing_table, show_page
 from uncollapse.cli.search import neighbour_table
 from uncollapse.cli.sweep import _table as plan_table
@@ -234,3 +241,12 @@ def test_a_rule_fails_where_it_holds_or_cannot_be_judged(rule, fails):
 def test_a_rule_that_cannot_be_read_is_refused(rule):
     with refused("--fail-if"):
         failed_rules([rule], {"R@1": 0.75, "recall": 0.5})
+
+
+def test_minutes_of_comparing_all_rows_are_announced_and_seconds_are_not(capsys):
+    say_cost(50_000, 50_000, 384)
+    assert capsys.readouterr().err == ""
+    say_cost(200_000, 200_000, 768)
+    assert "200,000 rows is compared with 200,000: about 14 min of one core" in " ".join(
+        capsys.readouterr().err.split()
+    )

@@ -9,10 +9,8 @@ from support.errors import refuses
 from uncollapse import metrics
 from uncollapse.metrics import (
     alignment,
-    alpha_req,
     anisotropy,
     effective_rank,
-    lidar,
     modes_per_class,
     nc1,
     rankme,
@@ -37,7 +35,7 @@ def labelled(seed=0, count=4, dim=6, spread=0.5):
 #
 # From running it: Roth et al.'s metrics/rho_spectrum.py and dists.py, Wang & Isola's align_uniform,
 # the PCA of open-metric-learning. From its expressions, written out on these rows: the notebook of
-# neuralcollapse, `stringer_get_powerlaw` (used by α-ReQ), the LiDAR callback of stable-pretraining.
+# neuralcollapse.
 
 COLUMN = np.arange(1, 9)
 WAVE_LABELS = np.arange(120) % 5
@@ -51,9 +49,6 @@ def test_the_numbers_of_published_code():
         # rows i and i + 60 are a positive pair
         (alignment(WAVES, np.arange(120) % 60), 0.3152366490722649, 1e-12),
         (nc1(WAVES, WAVE_LABELS), 0.34467539893570903 / 5, 1e-9),  # Papyan et al.
-        (alpha_req(WAVES), 6.633566141307044, 1e-9),  # Agrawal et al.
-        # Thilak et al. have (λ + eps)/Σ(λ + eps) for λ/Σλ + eps: the same but for eps, 1e-8.
-        (lidar(WAVES, WAVE_LABELS), 3.25561442147439, 1e-6),
     ]:
         assert value == pytest.approx(published, rel=digits)
 
@@ -63,8 +58,8 @@ def test_the_numbers_of_published_code():
 X, LABELS = labelled(count=4, dim=12, spread=0.3)
 LABELS = np.array(list("abcd"))[LABELS]
 # What each is for one point, without labels and with them.
-WITHOUT = {"rankme": 1, "effective_rank": 0, "alpha_req": math.inf, "uniformity": 0}
-WITH = {"lidar": 0, "nc1": math.inf, "cdnv": 0, "alignment": 0}
+WITHOUT = {"rankme": 1, "effective_rank": 0, "uniformity": 0}
+WITH = {"nc1": math.inf, "cdnv": 0, "alignment": 0}
 
 
 def every_figure(x, labels):
@@ -83,14 +78,13 @@ def test_a_cone_is_seen_in_directions_and_uncentred_spectra_alone():
     assert cone["uniformity"] > -1e-3 > -1 > plain["uniformity"]
     assert cone["rankme"] < 1.2 < 3 < plain["rankme"]
     assert cone["alignment"] < 1e-4 * plain["alignment"]  # a cone aligns
-    for name in ("effective_rank", "alpha_req", "lidar", "nc1", "cdnv"):
+    for name in ("effective_rank", "nc1", "cdnv"):
         assert cone[name] == pytest.approx(plain[name], rel=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
-def test_scale_changes_lidar_alone(scale):
+def test_scale_changes_none(scale):
     scaled, plain = every_figure(scale * X, LABELS), every_figure(X, LABELS)
-    del scaled["lidar"], plain["lidar"]
     assert scaled == pytest.approx(plain, rel=1e-7)
 
 
@@ -240,69 +234,6 @@ def test_one_point_anywhere_has_effective_rank_0_and_no_axis_in_use(value, n):
     assert effective_rank(x) == 0.0
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 2.3])
-@pytest.mark.parametrize("ranks", [(1, 40), (4, 100), (5, 20)])
-def test_alpha_of_a_power_law_is_its_exponent(alpha, ranks):
-    x = orthogonal(np.arange(1.0, 61.0) ** (-alpha / 2), 200)
-    for moved in (x, x * 1e-150, x + 1e3):
-        assert alpha_req(moved, ranks=ranks) == pytest.approx(alpha, abs=1e-6)
-
-
-def test_alpha_is_infinite_without_variance_and_unknown_without_axes():
-    assert alpha_req(orthogonal(np.array([1.0] * 6 + [0.0] * 6), 40)) == math.inf
-    assert math.isnan(alpha_req(gaussian(dim=4)))
-    assert math.isnan(alpha_req(gaussian(n=4, dim=40)))
-    assert math.isfinite(alpha_req(gaussian(n=7, dim=40)))  # ranks 4 to 6
-
-
-# ---- discriminant rank
-
-
-def lidar_by_loops(views, delta=1e-4, eps=1e-8):
-    """Equations (1) to (4) for views `[n, q, dim]`: covariances by loops, the root by eigh."""
-    n, q, dim = views.shape
-    means = views.mean(axis=1)
-    between, within = np.zeros((dim, dim)), delta * np.eye(dim)
-    for c in range(n):
-        about = means[c] - means.mean(axis=0)
-        between += np.outer(about, about) / n
-        for row in views[c]:
-            within += np.outer(row - means[c], row - means[c]) / (n * (q - 1))
-    values, axes = np.linalg.eigh(within)
-    root = axes @ np.diag(values**-0.5) @ axes.T
-    ratios = np.clip(np.linalg.eigvalsh(root @ between @ root), 0, None)
-    p = ratios / ratios.sum() + eps
-    return float(np.exp(-(p * np.log(p)).sum()))
-
-
-@pytest.mark.parametrize(("n", "dim"), [(12, 5), (4, 9)], ids=["many classes", "few classes"])
-@pytest.mark.parametrize("delta", [1e-4, 1.0])
-def test_lidar_is_that_of_its_equations(n, dim, delta):
-    rng = np.random.default_rng(n)
-    views = rng.normal(size=(n, 1, dim)) * np.linspace(2, 0.3, dim) + rng.normal(size=(n, 6, dim))
-    order = rng.permutation(n * 6)
-    x, labels = views.reshape(-1, dim)[order], np.repeat(np.arange(n), 6)[order]
-    assert lidar(x, labels, delta=delta) == pytest.approx(lidar_by_loops(views, delta), rel=1e-7)
-    assert lidar(x + 50, labels, delta=delta) == pytest.approx(lidar(x, labels, delta=delta))
-
-
-def test_lidar_of_classes_that_are_points_is_the_rank_of_their_means():
-    labels = np.repeat(np.arange(6), 3)
-    for scale in (1.0, 1e-200, 1e200):
-        assert lidar(scale * np.eye(6)[labels], labels) == pytest.approx(5, rel=1e-5)
-    assert lidar(np.eye(6), np.arange(6), delta=0.0) == pytest.approx(5, rel=1e-5)
-    assert lidar(gaussian(n=9, dim=4), [0] * 9) == 0.0
-
-
-def test_classes_of_one_row_tell_nothing_of_the_inside():
-    rng = np.random.default_rng(1)
-    views = rng.normal(size=(5, 4, 3)) + 2 * rng.normal(size=(5, 1, 3))
-    x = np.concatenate([views.reshape(-1, 3), views.mean(axis=(0, 1), keepdims=True)[0]])
-    labels = [*np.repeat(np.arange(5), 4), 9]
-    # A class at the mean of the others scales their covariance alone.
-    assert lidar(x, labels) == pytest.approx(lidar_by_loops(views), rel=1e-7)
-
-
 # ---- modes
 
 
@@ -393,9 +324,6 @@ def test_fine_classes_of_one_sample_are_left_out():
 def test_what_cannot_be_used_is_refused_by_name():
     x = {"x": gaussian(dim=3)}
     refuses(rankme, x, eps=[-1], x=[[[math.nan]]])
-    refuses(alpha_req, x, ranks=[(5, 5), 3, (0, 5)])
     refuses(uniformity, x, t=[-1], sample=[1], x=[[[1.0]]])
     refuses(anisotropy, x, quantiles=[[1.5], 0.5], x=[[[1.0]]])
     refuses(alignment, x, labels=[[0, 1]])
-    refuses(lidar, x | {"labels": np.arange(200) % 4}, delta=[-1.0], eps=[-1.0])
-    assert math.isfinite(lidar(np.eye(3), [0, 1, 2], eps=0.0))

@@ -69,3 +69,13 @@ def test_sentences_name_the_first_rows_and_count_the_others():
     z[:7] = 0
     words = find_spoiled(z, neighbours=False).sentences([f"s{i}" for i in range(12)])
     assert words["zero"] == "7 of 12 rows are zero (s0, s1, s2, s3, s4 and 2 more)"
+
+
+def test_copies_are_looked_for_only_where_they_are_asked_for(monkeypatch):
+    z = np.array([[0.0, 0.0], [1.0, 2.0], [np.nan, 1.0], [1.0, 2.0], [4.0, 5.0]])
+    monkeypatch.setattr("uncollapse.metrics.spoiled_rows.equal_rows", None)
+    spoiled = find_spoiled(z, duplicates=False, neighbours=False)
+    assert (spoiled.invalid.tolist(), spoiled.zero.tolist()) == ([2], [0])
+    assert not len(spoiled.duplicates)
+    with pytest.raises(TypeError):
+        find_spoiled(z, neighbours=False)

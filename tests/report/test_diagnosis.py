@@ -161,9 +161,9 @@ def cone(offset, *, n=300, dim=24):
 
 def test_of_a_cone_only_what_is_known_is_said():
     z, labels = cone(20, n=20)
-    assert not any("R@1" in line for line in cone_lines(cone_effects(z)))
-    assert len(cone_effects(z).treatments) == 2  # whitening takes more rows than dimensions
-    assert "whitened" not in cone_lines(cone_effects(z, labels))[-1]
+    assert not any("R@1" in line for line in cone_lines(cone_effects(z), len(z)))
+    assert len(cone_effects(z)) == 2  # whitening takes more rows than dimensions
+    assert "whitened" not in cone_lines(cone_effects(z, labels), len(z))[-1]
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_a_diagnosis_says_what_the_cone_does_and_is_silent_otherwise():
     for words in ("Of 300 rows: 80 % of cosines", "float16", "int8 index:", "R@1 by label:"):
         assert words in text
     assert "What the cone does to searches" in result.page().render()
-    assert diagnose(cone(0)[0], labels).cone is None
+    assert not diagnose(cone(0)[0], labels).cone
     assert diagnose(5 * z, labels, cosine=False).verdict == "healthy"  # compared by distance
 
 

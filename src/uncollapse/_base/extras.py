@@ -124,6 +124,12 @@ def give_back_memory() -> None:
         libc.malloc_trim(ctypes.c_size_t(0))
 
 
+def return_large_blocks() -> None:
+    """Return blocks of 4 MB to the kernel as they are freed; by default glibc keeps up to 32 MB."""
+    if (libc := _glibc()) is not None:
+        libc.mallopt(_MMAP_THRESHOLD, 1 << 22)
+
+
 @cache
 def _glibc() -> ctypes.CDLL | None:
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None

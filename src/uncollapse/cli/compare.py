@@ -9,9 +9,8 @@ import numpy as np
 import typer
 
 from uncollapse._base.check import InputError
-from uncollapse._base.files import write_json
 from uncollapse.cli import options
-from uncollapse.cli.printing import fail_with, failed_rules, say, show, status, warn
+from uncollapse.cli.printing import fail_with, failed_rules, say, show, status, warn, write
 
 if TYPE_CHECKING:
     from uncollapse.data.sources import Source
@@ -21,9 +20,7 @@ _PRINTED = 5  # classes and rows that lost most
 
 @options.grouped
 def command(
-    old: Annotated[
-        Path, typer.Argument(help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv.")
-    ],
+    old: options.FileArgument,
     new: Annotated[Path, typer.Argument(help="Newer embeddings of the same rows.")],
     columns: options.Columns,
     metric: options.MetricOption = "euclidean",
@@ -36,7 +33,7 @@ def command(
         ),
     ] = None,
     fail_if: options.FailIfOption = None,
-    json: Annotated[Path | None, typer.Option(help="Write verdicts and figures here.")] = None,
+    json: options.JsonOption = None,
     html: options.HtmlOption = None,
 ) -> None:
     """Compare two versions of an embedding: what got worse, and which threshold to use now?
@@ -48,7 +45,7 @@ def command(
     before = options.open_file(old, columns, drops=None)
     after = options.open_file(new, options.own_columns(columns), drops=None)
     before, after, joined = _joined(before, after)
-    before, after = options.drop_together(before, after, columns.drop, drops)
+    before, after = options.keep_rows([before, after], columns.drop, drops)
     labels = after.labels if before.labels is None else before.labels
     if labels is not None and after.labels is not None:
         differ = int((labels.astype(str) != after.labels.astype(str)).sum())
@@ -66,9 +63,7 @@ def command(
     for line in result.sentences():
         say(line)
     show(*filter(None, (result.class_table(_PRINTED), result.row_table(_PRINTED))))
-    if json is not None:
-        write_json(json, {"old": str(old), "new": str(new)} | result.to_dict())
-        say(f"wrote {json}")
+    write(json, {"old": str(old), "new": str(new)} | result.to_dict())
     if html is not None:
         say(f"wrote {result.save(html)}")
     fail_with(failed_rules(fail_if or [], result.figures))
@@ -81,22 +76,16 @@ def _joined(old: Source, new: Source) -> tuple[Source, Source, str]:
             allowed = f"{len(old):,} as in {old.title}, or names in both files to join by"
             raise InputError(new.title, f"{len(new):,} rows", allowed)
         return old, new, "joined row by row"
-    places = []
     for source in (old, new):
-        places.append({name: row for row, name in enumerate(source.row_names)})
-        if len(places[-1]) < len(source):
-            given = f"{len(source) - len(places[-1]):,} names that others have too"
+        if again := len(source) - len(set(source.row_names)):
+            given = f"{again:,} names that others have too"
             raise InputError(source.title, given, "a different name for each row; see --id")
-    common = [name for name in places[0] if name in places[1]]
-    if len(common) < 3:
-        given = f"{len(common)} names in common with {old.title}, such as {new.row_names[0]!r}"
+    _, i, j = np.intersect1d(old.row_names, new.row_names, True, return_indices=True)
+    if len(i) < 3:
+        given = f"{len(i)} names in common with {old.title}, such as {new.row_names[0]!r}"
         raise InputError(new.title, given, f"names such as {old.row_names[0]!r}")
-    old, new = (
-        source.select(np.array([place[name] for name in common]))
-        for source, place in zip((old, new), places, strict=True)
-    )
-    lost = [len(place) - len(common) for place in places]
-    if any(lost):
-        only = f"{lost[0]:,} rows of {old.title}, {lost[1]:,} of {new.title}"
+    if len(i) < max(len(old), len(new)):
+        only = f"{len(old) - len(i):,} rows of {old.title}, {len(new) - len(i):,} of {new.title}"
         warn(f"left out, for the other file lacks their names: {only}")
-    return old, new, "joined by name"
+    order = np.argsort(i)
+    return old.select(i[order]), new.select(j[order]), "joined by name"

@@ -13,12 +13,10 @@ import typer
 
 import uncollapse as uc
 from uncollapse._base.check import InputError, check_number, did_you_mean
-from uncollapse._base.extras import without_kernels
-from uncollapse._base.files import read_json, write_json
+from uncollapse._base.extras import return_large_blocks, without_kernels
+from uncollapse._base.files import read_json
 from uncollapse.cli import options
-from uncollapse.cli.printing import fail_with, failed_rules, say, status
-
-_SMALL = 5_000  # rows
+from uncollapse.cli.printing import FEW_ROWS, fail_with, failed_rules, say, status, write
 
 
 @options.grouped
@@ -48,12 +46,7 @@ def command(
         ),
     ] = None,
     tsne: Annotated[bool, typer.Option("--tsne", help="Draw the map with t-SNE (slower).")] = False,
-    max_rows: Annotated[
-        int,
-        typer.Option(
-            help="Score at most this many rows, sampled from more; they search all.", min=8
-        ),
-    ] = 5_000,
+    max_rows: options.MaxRowsOption = FEW_ROWS,
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -71,7 +64,7 @@ def command(
             "earlier --json file.",
         ),
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write verdict and figures here.")] = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Diagnose embeddings from any framework: have they collapsed, how, and what to change?"""
     if len(files) > 1:
@@ -103,9 +96,7 @@ def command(
             failed += [f"{file}: {why}" for why in result.worse_than(good)]
         if html is not None:
             say(f"wrote {result.save(html)}")
-        if json is not None:
-            write_json(json, {"file": str(file)} | result.to_dict())
-            say(f"wrote {json}")
+        write(json, {"file": str(file)} | result.to_dict())
     fail_with(failed)
 
 
@@ -119,32 +110,30 @@ def _read_baseline(path: Path) -> dict[str, Any]:
     return good
 
 
-def _read_reference(text: str, columns: options.Columns) -> tuple[uc.health.Reference, str]:
+def _read_reference(text: str, columns: options.Columns) -> tuple[uc.Health | float, str]:
     """A number, or the scale of the embeddings in a file; and what it is, in words."""
     try:
         diameter = float(text)
     except ValueError:
-        diameter = None
-    if diameter is not None:
-        return uc.health.Reference(check_number("--reference", diameter, 0.0)), ""
-    source = options.open_file(Path(text), replace(columns, labels=None, id=None))
-    health = uc.measure(source.points, source.labels, modes=False)
-    scale = uc.health.Reference(health.diameter, health.spread)
-    return scale, f"diameter {scale.diameter:.3g} of {len(source):,} rows of {source.title}"
+        source = options.open_file(Path(text), replace(columns, labels=None, id=None))
+        health = uc.measure(source.points, source.labels, modes=False)
+        return health, f"diameter {health.diameter:.3g} of {len(source):,} rows of {source.title}"
+    return check_number("--reference", diameter, 0.0), ""
 
 
 def diagnose_file(
     file: Path,
     columns: options.Columns,
     images: Path | None,
-    reference: uc.health.Reference | None,
+    reference: uc.Health | float | None,
     settings: dict[str, Any],
 ) -> uc.report.Diagnosis:
     """Diagnose a file; one written by `uncollapse embed` has its own reference."""
+    return_large_blocks()
     source = options.open_file(file, columns, drops=())
     origin = source.origin
     start = None if reference is not None or origin is None else origin.start
-    light = _lightly() if len(source) <= _SMALL else nullcontext()
+    light = _lightly() if len(source) <= FEW_ROWS else nullcontext()
     with status(f"diagnosing {len(source):,} embeddings", len(source)), light:
         result = uc.diagnose(
             source.points,

@@ -12,16 +12,15 @@ import typer
 
 import uncollapse as uc
 from uncollapse._base.check import InputError
-from uncollapse._base.files import write_json
 from uncollapse.cli import options, printing
 from uncollapse.cli.embed import open_network
-from uncollapse.cli.printing import ScoreLine, say, show, status, warn
+from uncollapse.cli.printing import ScoreLine, say, show, status, warn, write
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
     from uncollapse.data.sources import Source
 
-_TITLES = {"mAP": "mAP", "map@r": "MAP@R", "r_precision": "R-precision", "mrr": "MRR"}
+_RANKED = ("mAP", "map@r", "r_precision", "mrr")
 
 _of_file = partial(typer.Option, rich_help_panel="For a file of embeddings")
 
@@ -54,15 +53,8 @@ def command(
     ] = None,
     metric: options.MetricOption = "euclidean",
     k: Annotated[str, _of_file("-k", metavar="RANKS", help="Ranks to report.")] = "1,2,4,8",
-    max_rows: Annotated[
-        int,
-        _of_file(
-            help="Score at most this many queries and cluster at most this many rows, sampled from "
-            "more. The gallery is searched whole.",
-            min=8,
-        ),
-    ] = 5_000,
-    json: Annotated[Path | None, _of_file(help="Write the figures to this file.")] = None,
+    max_rows: options.MaxRowsOption = printing.FEW_ROWS,
+    json: options.JsonOption = None,
 ) -> None:
     """Evaluate a run on any split, or a file of embeddings, by coarse and fine labels.
 
@@ -88,34 +80,30 @@ def command(
             raise InputError.conflict(f"finer labels in a file of their own do not go with {why}")
         sides.append(options.open_second("--gallery", gallery, columns, sides[0], others))
     labels = _labels(sides)
+    clustered = clusters or (clusters is None and gallery is None and cameras is None)
+    times = {"clusters": sorted({1, clusters or 1}) if clustered else ()}
     if cameras is None:
-        lines = _retrieved(sides, labels, max_rows, settings)
+        lines = _retrieved(sides, labels, max_rows, settings | times)
     else:
-        lines = _identified(sides, cameras, max_rows, settings)
+        lines = _identified(sides, cameras, max_rows, settings | times)
         if rerank:
             again = _identified(sides, cameras, max_rows, settings, rerank=uc.metrics.ReRanking())
             lines += [replace(i, name=f"reranked/{i.name}", by="re-ranked") for i in again]
-    if clusters or (clusters is None and gallery is None and cameras is None):
-        with status("clustering"):
-            times = sorted({1, clusters or 1})
-            lines += _clustered(sides, labels, cameras, times, max_rows, settings["normalize"])
     say(_about(sides, metric, cameras))
     if rerank:
         say(_described(uc.metrics.ReRanking()))
     show(printing.line_table(lines))
     say("Intervals: bootstrap over queries. Ties count as wrong.")
-    if json is not None:
-        figures = {
-            "file": str(source),
-            "gallery": None if gallery is None else gallery.name,
-            "dim": sides[0].points.shape[1],
-            "queries": len(sides[0]),
-            "gallery_rows": len(sides[-1]),
-            "metric": metric,
-            "figures": [line.to_dict() for line in lines],
-        }
-        write_json(json, figures | ({"rerank": asdict(uc.metrics.ReRanking())} if rerank else {}))
-        say(f"wrote {json}")
+    figures = {
+        "file": str(source),
+        "gallery": None if gallery is None else gallery.name,
+        "dim": sides[0].points.shape[1],
+        "queries": len(sides[0]),
+        "gallery_rows": len(sides[-1]),
+        "metric": metric,
+        "figures": [line.to_dict() for line in lines],
+    }
+    write(json, figures | ({"rerank": asdict(uc.metrics.ReRanking())} if rerank else {}))
 
 
 def _labels(sides: list[Source]) -> dict[str, Array]:
@@ -144,11 +132,9 @@ def _retrieved(
         scores = uc.metrics.evaluate_rows(
             queries.points, own, *gallery, max_rows=max_rows, full_map=True, **settings
         )
-        names = [name for name in scores.values if name.startswith("recall@")]
-        lines += _lines(
-            scores, names + [n for n in _TITLES if n in scores.values], len(queries), by
-        )
-        if missing := [title for name, title in _TITLES.items() if name not in scores.values]:
+        names = [name for name in scores.values if name in _RANKED or name.startswith("recall@")]
+        lines += _lines(scores, names, len(queries), by)
+        if missing := [printing.title(name) for name in _RANKED if name not in scores.values]:
             fewer = "they rank every match of every query; a lower --max-rows has them"
             say(f"left out by {by}: {', '.join(missing)}: {fewer}")
     return lines
@@ -169,7 +155,7 @@ def _identified(
     settings = settings | others | {"cameras": (cameras[rows], gallery.columns[column])}
     asked, there = (queries.points[rows], ids[rows]), (gallery.points, _identities(gallery))
     scores = uc.metrics.evaluate_rows(*asked, *there, **settings)
-    return _lines(scores, list(scores.values), len(people), "label")
+    return _lines(scores, list(scores.ranked.per_query), len(people), "label")
 
 
 def _identities(source: Source) -> Array:
@@ -184,42 +170,16 @@ def _lines(scores: uc.metrics.Scores, names: list[str], total: int, by: str) -> 
     """The figures, and how many queries they are over: drawn from more, or without a match."""
     result = scores.ranked
     lost = result.queries_without_match
-    over = uc.metrics.evaluation.sample_words(result.queries, total)
-    over += f", less {lost:,} without a match" if lost else ""
+    sampled = uc.metrics.evaluation.sample_words(result.queries, total)
+    over = sampled + (f", less {lost:,} without a match" if lost else "")
     lines = []
     for name in names:
-        title = _TITLES.get(name) or name.replace("recall@", "R@").replace("cmc@", "CMC@")
         interval = None if result.queries == lost else uc.confidence(result, name)
         value = None if interval is None else interval.value
-        lines.append(ScoreLine(name, title, value, over, interval, by))
-    return lines
-
-
-def _clustered(
-    sides: list[Source],
-    labels: dict[str, Array],
-    cameras: str | None,
-    times: list[int],
-    most: int,
-    normalize: bool,
-) -> list[ScoreLine]:
-    rows = np.arange(len(labels["label"]))
-    if cameras is not None:  # junk and distractors are no class
-        ids = np.concatenate([_identities(side) for side in sides]).astype(str)
-        rows = rows[(ids != "-1") & (ids != "0")]
-        labels = {"label": labels["label"]}
-    total, first = len(rows), len(sides[0])
-    rows = rows[uc.metrics.evaluation.sample_queries(total, most)]
-    sampled = uc.metrics.evaluation.sample_words(len(rows), total)
-    points = sides[0].points[rows[rows < first]]
-    if len(sides) > 1:
-        points = np.concatenate([points, sides[1].points[rows[rows >= first] - first]])
-    lines = []
-    for by, kind in labels.items():
-        results = uc.metrics.cluster_rows(points, kind[rows], times, normalize=normalize)
-        for name, result in results.items():
-            over = f"{sampled}, {result.clusters:,} clusters"
-            lines.append(ScoreLine(name, name.upper(), result.nmi, over, by=by))
+        lines.append(ScoreLine(name, printing.title(name), value, over, interval, by))
+    for name, clustered in scores.clustered.items():
+        rows = f"{sampled}, {clustered.clusters:,} clusters"
+        lines.append(ScoreLine(name, name.upper(), clustered.nmi, rows, by=by))
     return lines
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from uncollapse._base.check import InputError, check_choice, percent
 from uncollapse.cli.printing import say, warn
 
 if TYPE_CHECKING:
+    from uncollapse._base.arrays import Array
     from uncollapse.data.sources import Source
 
 _column = partial(typer.Option, rich_help_panel="Columns of a file")
@@ -43,6 +44,16 @@ ImagesOption = Annotated[
 ]
 HtmlOption = Annotated[
     Path | None, typer.Option(dir_okay=False, help="Write a self-contained HTML page.")
+]
+JsonOption = Annotated[Path | None, typer.Option(help="Write the figures to this file.")]
+MaxRowsOption = Annotated[
+    int,
+    typer.Option(
+        help="Score at most this many rows, sampled from more; they search all others.", min=8
+    ),
+]
+FileArgument = Annotated[
+    Path, typer.Argument(help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv.")
 ]
 FailIfOption = Annotated[
     list[str] | None,
@@ -177,15 +188,26 @@ def open_file(
         say(f"note: {note}", console=Console(stderr=True))
     if source.complaint:
         warn(source.complaint)
-    return source if drops is None else _without_spoiled(source, columns.drop, drops)
+    return source if drops is None else keep_rows([source], columns.drop, drops)[0]
 
 
-def _without_spoiled(source: Source, drop: str | None, drops: tuple[str, ...]) -> Source:
-    """The source without rows of these kinds; says which, and which rows of zeros stay."""
+def keep_rows(sources: list[Source], drop: str | None, drops: tuple[str, ...]) -> list[Source]:
+    """Files of the same rows without those that are to be left out of any of them."""
+    kept = reduce(np.intersect1d, [_kept_rows(source, drop, drops) for source in sources])
+    if len(kept) == len(sources[0]):
+        return sources
+    if all(source.names is None for source in sources):
+        sources[0] = replace(sources[0], names=np.arange(len(sources[0])).astype(str))
+    return [source.select(kept) for source in sources]
+
+
+def _kept_rows(source: Source, drop: str | None, drops: tuple[str, ...]) -> Array:
+    """The rows that are of none of these kinds; says which are left out, and which zeros stay."""
     from uncollapse.metrics.spoiled_rows import FEW_INVALID, find_spoiled
 
     chosen = [word.strip() for word in drop.split(",")] if drop else []
-    spoiled = find_spoiled(source.points, neighbours="hubs" in chosen)
+    copies, hubs = "duplicates" in chosen, "hubs" in chosen
+    spoiled = find_spoiled(source.points, duplicates=copies, neighbours=hubs)
     lines, kinds = spoiled.sentences(source.names), {*chosen, *drops}
     if len(spoiled.invalid) > FEW_INVALID * len(source) and "invalid" not in chosen:
         few = f"at most {percent(FEW_INVALID)} of such rows, or --drop invalid"
@@ -197,26 +219,7 @@ def _without_spoiled(source: Source, drop: str | None, drops: tuple[str, ...]) -
         warn(f"{source.title}: {lines[kind]}; left out")
     if drops and "zero" in set(lines) - kinds:
         warn(f"{source.title}: {lines['zero']}; --drop zero leaves such rows out")
-    if len(kept) == len(source):
-        return source
-    numbers = np.arange(len(source)).astype(str)
-    return replace(source, names=numbers if source.names is None else source.names).select(kept)
-
-
-def drop_together(
-    old: Source, new: Source, drop: str | None, drops: tuple[str, ...]
-) -> tuple[Source, Source]:
-    """Two files of the same rows without those that are left out of any of them."""
-    rows = np.arange(len(old))
-    kept = rows
-    for source in (old, new):
-        left = _without_spoiled(replace(source, columns={"row": rows}), drop, drops)
-        kept = np.intersect1d(kept, left.columns["row"])
-    if len(kept) == len(rows):
-        return old, new
-    if old.names is None and new.names is None:
-        old = replace(old, names=rows.astype(str))
-    return old.select(kept), new.select(kept)
+    return kept
 
 
 def _label_place(text: str) -> tuple[Path | None, str | None]:

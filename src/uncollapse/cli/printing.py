@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -19,11 +20,14 @@ from rich.status import Status
 
 import uncollapse as uc
 from uncollapse._base.check import InputError, did_you_mean, visible
+from uncollapse._base.files import write_json
 from uncollapse._base.table import Table, wrapped_for
 
-_FEW_ROWS = 5_000
+FEW_ROWS = 5_000  # up to so many there is no sample to draw, no bar to show, nothing to share
+_PAIR, _COLUMN = 2.5e-9, 2.5e-11  # seconds of a core for a pair of rows, and for each column of it
 _TITLES = {"fold_accuracy": "fold accuracy", "fold_standard_error": "±", "auc": "AUC", "eer": "EER"}
 _TITLES |= {"map@r": "MAP@R", "nmi": "NMI", "nmi+": "NMI+", "r_precision": "R-precision"}
+_TITLES |= {"mrr": "MRR"}
 
 
 def say(text: str, *, whole: bool = False, style: str = "", console: Console | None = None) -> None:
@@ -49,7 +53,33 @@ def status(text: str, rows: int = 0) -> Status | nullcontext[None]:
 
     With many rows the work has bars of its own, and a terminal has no room for both.
     """
-    return Console().status(text) if rows <= _FEW_ROWS else nullcontext()
+    return Console().status(text) if rows <= FEW_ROWS else nullcontext()
+
+
+def say_cost(rows: int, others: int, dim: int) -> None:
+    """Say how long comparing these rows with all others takes, where that is minutes."""
+    seconds = rows * others * (_PAIR + dim * _COLUMN)
+    if seconds > 60:
+        pairs = f"each of {rows:,} rows is compared with {others:,}"
+        say(f"note: {pairs}: about {duration(seconds)} of one core", console=Console(stderr=True))
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours.
+
+    >>> duration(40), duration(1_500), duration(7_200)
+    ('40 s', '25 min', '2.0 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def write(json: Path | None, content: Mapping[str, Any]) -> None:
+    """Write a JSON file where one was asked for, and say so."""
+    if json is not None:
+        write_json(json, content)
+        say(f"wrote {json}")
 
 
 def warn(text: str) -> None:
@@ -121,7 +151,7 @@ def split_tables(
         ends, begins = _by_group(scores, of_pairs), _by_group(start or {}, of_pairs)
         metrics = list(dict.fromkeys(metric for row in ends.values() for metric in row))
         both = any(set(begins.get(group, ())) & set(row) for group, row in ends.items())
-        table = Table([head, *["training"] * both, *map(_title, metrics)], keys=1 + both)
+        table = Table([head, *["training"] * both, *map(title, metrics)], keys=1 + both)
         for group, row in ends.items():
             moments = {"before": begins.get(group, {}), "after": row} if both else {"": row}
             for moment, values in moments.items():
@@ -143,8 +173,14 @@ def _by_group(scores: Mapping[str, float], of_pairs: bool) -> dict[str, dict[str
     return rows
 
 
-def _title(metric: str) -> str:
-    return _TITLES.get(metric) or metric.replace("recall@", "R@").replace("tar@", "TAR@")
+def title(metric: str) -> str:
+    """A metric as a reader knows it.
+
+    >>> title("recall@1"), title("nmi+")
+    ('R@1', 'NMI+')
+    """
+    short = metric.replace("recall@", "R@").replace("tar@", "TAR@").replace("cmc@", "CMC@")
+    return _TITLES.get(metric, short)
 
 
 # Gates: what `--fail-if` refuses.

@@ -32,9 +32,7 @@ repair (float[rows, {}] embeddings) => (float[rows, {}] repaired) {{
 
 @options.grouped
 def command(
-    file: Annotated[
-        Path, typer.Argument(help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv.")
-    ],
+    file: options.FileArgument,
     columns: options.Columns,
     centre: Annotated[bool, typer.Option("--centre", help="Subtract the mean.")] = False,
     whiten: Annotated[
@@ -57,15 +55,15 @@ def command(
     What is written is what was judged: (x - mean) @ matrix, of the half that it was fitted on.
     Apply the transform to queries too.
     """
+    from uncollapse.data.sources import check_ending, write_embeddings
+
     kinds = {"centre": centre, "whiten": whiten, "remove-top": remove_top is not None}
     if sum(kinds.values()) != 1:
         raise InputError.conflict("choose one of --centre, --whiten and --remove-top K")
     how = next(kind for kind, chosen in kinds.items() if chosen)
     for option, paths in {"--out": [out] if out else [], "--transform": transform or []}.items():
         for path in paths:
-            if path.suffix not in _ENDINGS[option]:
-                allowed = f"a file ending in {', '.join(_ENDINGS[option])}"
-                raise InputError(option, path.name, allowed)
+            check_ending(option, path, _ENDINGS[option])
     source = options.open_file(file, columns, drops=("invalid", "zero"))
     with status(f"fitting and judging {len(source):,} embeddings", len(source)):
         repair = uc.metrics.fit_repair(source.points, source.labels, how=how, top=remove_top or 0)
@@ -76,8 +74,6 @@ def command(
     for line in _verdict(repair, name):
         say(line)
     if out is not None:
-        from uncollapse.data.sources import write_embeddings
-
         moved = replace(source, points=repair.transform.apply(source.points), origin=None)
         say(f"wrote {write_embeddings(moved, out)}")
     for path in transform or []:
@@ -111,8 +107,7 @@ def _verdict(repair: Repair, name: str) -> list[str]:
     if recall := repair.recalls.get("cosine"):
         low, high = recall.difference.low, recall.difference.high
         word = "helps" if low > 0 else "does harm" if high < 0 else "does not help"
-        shares = f"{100 * recall.old.recall[1]:.1f} → {100 * recall.new.recall[1]:.1f} %"
-        lines = [f"{name} {word} here: R@1 by cosine {shares}, difference {recall.difference_text}"]
+        lines = [f"{name} {word} here: R@1 by cosine {recall}"]
     for bits, old, new in _stored(repair):
         if abs(old - new) >= _WORTH:
             word = "helps" if new < old else "harms"

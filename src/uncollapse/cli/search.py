@@ -21,7 +21,7 @@ from uncollapse.cli.embed import (
     open_rows,
     unlabelled_texts,
 )
-from uncollapse.cli.printing import say, show
+from uncollapse.cli.printing import say, say_cost, show
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
@@ -152,6 +152,7 @@ def _nearest(there: Rows, asked: Rows, own: Array | None, k: int, normalize: boo
 
     z, gallery = (points(rows.source.points, rows.source.title) for rows in (asked, there))
     rows = None if own is None else torch.from_numpy(own)
+    say_cost(len(z), *gallery.shape)
     return nearest(z, gallery, k, rows, normalize=normalize, progress=None)
 
 

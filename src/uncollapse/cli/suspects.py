@@ -13,7 +13,7 @@ from uncollapse._base.files import write_csv
 from uncollapse._base.table import Table
 from uncollapse.cli import options
 from uncollapse.cli.embed import Rows, open_rows
-from uncollapse.cli.printing import say, show
+from uncollapse.cli.printing import say, say_cost, show
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
@@ -47,6 +47,7 @@ def command(
         raise InputError.conflict("--images needs --html: only the page shows pictures")
     rows = open_rows(source, columns, run_options, images)
     labels = rows.source.need_labels(fine=fine)
+    say_cost(len(labels), *rows.source.points.shape)
     result = uc.suspect_labels(rows.source.points, labels, neighbours=k, normalize=normalize)
     names = None if rows.source.names is None else rows.source.row_names
     if len(result.rows):

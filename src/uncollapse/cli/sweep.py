@@ -13,7 +13,7 @@ import uncollapse as uc
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.table import Table
 from uncollapse.cli.options import DataRootOption, must_exist
-from uncollapse.cli.printing import say, show, status
+from uncollapse.cli.printing import duration, say, show, status
 
 
 def command(
@@ -77,14 +77,8 @@ def _table(plan: uc.sweep.grid.Plan) -> Table:
     table.add("to make now", f"{plan.left}, {plan.slots} at a time")
     if plan.left:
         unknown = f"not known: {plan.why}"
-        time = unknown if plan.seconds is None else f"at most about {_duration(plan.seconds)}"
+        time = unknown if plan.seconds is None else f"at most about {duration(plan.seconds)}"
         table.add("time", time)
         if plan.disk is not None:
             table.add("disk", f"at most about {plan.disk / 1e6:,.0f} MB of checkpoints")
     return table
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -10,10 +10,9 @@ import typer
 
 import uncollapse as uc
 from uncollapse._base.check import InputError
-from uncollapse._base.files import write_json
 from uncollapse.cli import options
 from uncollapse.cli.embed import open_rows
-from uncollapse.cli.printing import ScoreLine, line_table, say, show, warn
+from uncollapse.cli.printing import ScoreLine, line_table, say, show, warn, write
 
 if TYPE_CHECKING:
     from uncollapse.data.sources import Source
@@ -50,7 +49,7 @@ def command(
     out: Annotated[
         Path | None, typer.Option(help="The ROC curve: a page (.html) or a plot (.png, .svg).")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Verification of pairs at every threshold: ROC, EER, TAR at FAR, LFW's accuracy."""
     settings: dict[str, Any] = {"normalize": options.normalizes(metric), "far": _rates(far)}
@@ -80,9 +79,7 @@ def command(
     table = line_table(_lines(result), threshold=result.unit)
     show(table)
     say(_how(result, all_pairs=pairs is None and scored is None))
-    if json is not None:
-        write_json(json, _as_json(result))
-        say(f"wrote {json}")
+    write(json, _as_json(result))
     if out is not None:
         from uncollapse.report.verification_page import save_verification
 

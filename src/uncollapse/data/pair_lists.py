@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncollapse._base.check import InputError
 from uncollapse.data.listing import DataError
 from uncollapse.data.readers import TABLE_FILES, named_errors, read_lines, read_table
-from uncollapse.data.sources import Source
+from uncollapse.data.sources import Source, check_ending
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
@@ -51,9 +50,7 @@ def read_pairs(path: str | Path) -> PairList:
     and may have `same` (1 or 0) and `fold`. Raises `DataError`.
     """
     source = Path(path)
-    if source.suffix not in (*TABLE_FILES, ".txt"):
-        endings = ", ".join([*TABLE_FILES, ".txt"])
-        raise InputError("pairs", source.name, f"a file ending in {endings}")
+    check_ending("pairs", source, (*TABLE_FILES, ".txt"))
     if source.suffix == ".txt":
         lines = read_lines(source, "pairs")
         with named_errors(source):

@@ -278,8 +278,7 @@ def write_embeddings(source: Source, path: str | Path) -> Path:
     """
     target = Path(path)
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors, ".parquet": _write_parquet}
-    if target.suffix not in writers:
-        raise InputError("path", target.name, f"a file ending in {', '.join(writers)}")
+    check_ending("path", target, writers)
     roles = {role: getattr(source, role) for role in _COLUMNS} | dict(source.columns)
     columns = {name: values for name, values in roles.items() if values is not None}
     columns = {n: v.astype(str) if v.dtype.kind == "O" else v for n, v in columns.items()}
@@ -382,7 +381,7 @@ def _read(
     path: Path, choice: _Choice, texts: Mapping[str, Sequence[str]], elsewhere: Sequence[str]
 ) -> _Held:
     """The arrays of a file by role, among them `embeddings`, and the further ones by name."""
-    _check_ending(path, "file")
+    check_ending("file", path)
     if path.suffix in TABLE_FILES:
         return _table_arrays(path, choice, elsewhere)
     columns = {
@@ -407,7 +406,7 @@ def _read(
 
 def _read_further(path: Path, argument: str) -> _Held:
     """The columns of a file of labels or other information, of a table as they are written."""
-    _check_ending(path, argument)
+    check_ending(argument, path)
     if path.suffix in ARRAY_FILES:
         arrays = readers.read_arrays(path)
         return _Held({"labels": arrays["embeddings"]} if path.suffix == ".npy" else arrays)
@@ -415,10 +414,12 @@ def _read_further(path: Path, argument: str) -> _Held:
     return _Held(readers.read_columns(path, (), names), remark=remark)
 
 
-def _check_ending(path: Path, argument: str) -> None:
-    if path.suffix not in (*ARRAY_FILES, *TABLE_FILES):
-        allowed = f"a file ending in {', '.join([*ARRAY_FILES, *TABLE_FILES])}"
-        raise InputError(argument, path.name, allowed)
+def check_ending(
+    argument: str, path: Path, endings: Collection[str] = (*ARRAY_FILES, *TABLE_FILES)
+) -> None:
+    """Raise `InputError` for a file with another ending."""
+    if path.suffix not in endings:
+        raise InputError(argument, path.name, f"a file ending in {', '.join(endings)}")
 
 
 # Files of labels and other columns, joined to the rows of the embeddings.

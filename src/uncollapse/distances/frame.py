@@ -317,12 +317,11 @@ def prepare(
         for part in _parts(*x.shape):
             total += _exact(x, factor, part, work).sub_(first).sum(0)
     centre = first + total / sum(len(x) for x in sets)
-    largest_parts = [
-        _exact(x, factor, part, work).sub_(centre).abs_().amax()
-        for x, factor in zip(sets, factors, strict=True)
-        for part in _parts(*x.shape)
-    ]
-    reach = torch.stack(largest_parts).amax()
+    reach = torch.zeros_like(centre[0])
+    for x, factor in zip(sets, factors, strict=True):
+        for part in _parts(*x.shape):
+            # Not in a list: small results in between would keep the memory of each part in use.
+            reach = torch.maximum(reach, _exact(x, factor, part, work).sub_(centre).abs_().amax())
     # Rows of length 1 that differ by no more than their rounding are one point.
     one_point = 4 * torch.finfo(work).eps if normalize else 0.0
     if normalize and not on_host(sets[0]):  # building without reading the reach gives zeros
@@ -849,7 +848,7 @@ def _wide_squares(
     if not on_host(x):
         return exact_squares(a, slice(None), b, slice(None)), a.unit
     square = short_squares(a, slice(None), b).add_(a.norms[:, None]).clamp_(min=0.0)
-    close = square <= _CLOSE[x.dtype] * (a.norms[:, None] + b.norms)
+    close = square <= (a.norms[:, None] + b.norms).mul_(_CLOSE[x.dtype])
     if y is None:
         close.triu_(1)
     rows, columns = close.nonzero(as_tuple=True)

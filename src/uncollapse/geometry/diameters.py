@@ -17,7 +17,7 @@ from uncollapse.distances import Frame, binary_scale, screen_dtype, short_square
 _FEW = 1 << 16  # differences held at once, 0.5 MB: a class of a handful is measured by them
 _SMALL = 512  # below this many points one float64 product is the fastest way
 _ROWS, _COLUMNS = 512, 2048  # a tile of distances: 4 MB
-_SWEEP = 1 << 21  # values of points measured at a time from the few that a sweep starts at
+_SWEEP = 1 << 19  # values of points measured at a time from the few that a sweep starts at
 _COPIED = 1 << 24  # values of which a narrow copy is kept: 64 MB
 _SKETCH = 31  # leading principal axes of the cheap upper bound
 
@@ -98,13 +98,12 @@ def _farthest_point_sweeps(frame: Frame, sweeps: int = 6) -> float:
     starts, step = torch.topk(frame.norms, min(16, len(frame))).indices, max(1, _SWEEP // frame.dim)
     for _ in range(sweeps):
         seen[starts] = True
-        peaks = [
-            short_squares(frame, starts, frame, slice(left, left + step)).max(dim=1)
-            for left in range(0, len(frame), step)
-        ]
-        block = torch.stack([peak.values for peak in peaks]).argmax(dim=0)
-        column = torch.stack([peak.indices for peak in peaks]).gather(0, block[None])[0]
-        farthest = column + step * block
+        far, farthest = frame.norms.new_full((len(starts),), -math.inf), starts
+        for left in range(0, len(frame), step):
+            peak = short_squares(frame, starts, frame, slice(left, left + step)).max(dim=1)
+            farther = peak.values > far
+            far = torch.where(farther, peak.values, far)
+            farthest = torch.where(farther, peak.indices + left, farthest)
         best = max(best, float(frame.squares(starts, farthest).max().sqrt()))
         starts = torch.from_numpy(np.unique(farthest.numpy()))
         starts = starts[~seen[starts]]
@@ -159,7 +158,7 @@ class _Sketch:
 
     def __init__(self, frame: Frame) -> None:
         rows = frame.block(slice(None))
-        sample = rows[:: max(1, len(rows) // 5_000)].double()
+        sample = rows[:: max(1, len(rows) // 2_000)].double()
         axes = torch.linalg.eigh(sample.T @ sample).eigenvectors.flip(1)[:, :_SKETCH]
         leading = rows @ axes.to(rows.dtype)
         outside = (frame.norms - leading.square().sum(1)).clamp_(min=0.0).sqrt_()[:, None]

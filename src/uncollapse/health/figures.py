@@ -135,8 +135,8 @@ def health_figures(
         return _unknown(*given.shape)
     x = given
     layout = ClassLayout.of(np.arange(len(x)) if labels is None else labels, len(x))
-    part = _Sample.of(x, layout, sample, seed)
-    scale, axes = _scale(x, x, epsilon), spectrum(part.rows)
+    scale, part = _scale(x, x, epsilon), _Sample.of(x, layout, sample, seed)
+    axes = spectrum(part.rows)
     cosines = None
     if len(part.rows) > 1:
         pairs = metrics.anisotropy(part.rows, quantiles=(0.1, 0.5, 0.9), sample=_COSINE_ROWS)

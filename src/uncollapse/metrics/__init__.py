@@ -2,21 +2,16 @@
 
 from uncollapse.metrics.clusters import (
     ClusteringResult,
-    KMeansResult,
     clustering,
     kmeans,
     normalized_mutual_information,
     pairwise_f1,
 )
 from uncollapse.metrics.collapse import (
-    Anisotropy,
-    ModesResult,
     alignment,
-    alpha_req,
     anisotropy,
     cdnv,
     effective_rank,
-    lidar,
     modes_per_class,
     nc1,
     principal_axes,
@@ -27,40 +22,30 @@ from uncollapse.metrics.comparison import compare_embeddings
 from uncollapse.metrics.evaluation import Scores, cluster_rows, evaluate_rows
 from uncollapse.metrics.intervals import (
     Interval,
-    SeedComparison,
-    SeedSummary,
     compare_seeds,
     confidence,
     over_seeds,
 )
 from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.repair import fit_repair
-from uncollapse.metrics.reranking import ReRanked, ReRanking, rerank
+from uncollapse.metrics.reranking import ReRanking, rerank
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 from uncollapse.metrics.spoiled_rows import FEW_INVALID, SpoiledRows, find_spoiled
 from uncollapse.metrics.suspects import SuspectLabels, suspect_labels
-from uncollapse.metrics.verification_scores import RocCurve, VerificationResult, verification
+from uncollapse.metrics.verification_scores import VerificationResult, verification
 
 __all__ = [
     "FEW_INVALID",
-    "Anisotropy",
     "ClusteringResult",
     "Interval",
-    "KMeansResult",
-    "ModesResult",
-    "ReRanked",
     "ReRanking",
     "ReidResult",
     "RetrievalResult",
-    "RocCurve",
     "Scores",
-    "SeedComparison",
-    "SeedSummary",
     "SpoiledRows",
     "SuspectLabels",
     "VerificationResult",
     "alignment",
-    "alpha_req",
     "anisotropy",
     "cdnv",
     "cluster_rows",
@@ -73,7 +58,6 @@ __all__ = [
     "find_spoiled",
     "fit_repair",
     "kmeans",
-    "lidar",
     "modes_per_class",
     "nc1",
     "normalized_mutual_information",

@@ -358,8 +358,8 @@ def _descend(state: State, max_iter: int) -> KMeansResult:
     inertia = 0.0
     for low in range(0, len(labels), _SUM_ROWS):
         own = state.centres[torch.from_numpy(labels[low : low + _SUM_ROWS])]
-        gap = state.z[low : low + _SUM_ROWS].double() - own.double()
-        inertia += float(gap.square().sum())
+        gap = state.z[low : low + _SUM_ROWS].double().sub_(own)
+        inertia += float(gap.square_().sum())
     return KMeansResult(labels, state.centres.double().numpy(), inertia, iteration, converged)
 
 

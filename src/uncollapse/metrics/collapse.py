@@ -20,8 +20,9 @@ from uncollapse._base.arrays import (
     points,
     points64,
 )
-from uncollapse._base.check import InputError, check_bool, check_int, check_number
+from uncollapse._base.check import check_bool, check_int, check_number
 from uncollapse.distances import binary_scale, pairwise_distances, unit_rows
+from uncollapse.metrics.evaluation import sample_queries
 from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import retrieval
 
@@ -141,14 +142,6 @@ def _mean_gap(unit: Array) -> float:
     return variance + zeros / n
 
 
-def _chosen_rows(n: int, sample: int | None, seed: int) -> Array:
-    """`sample` rows at random, ascending; all rows if `sample` is None or not smaller."""
-    if sample is None or n <= check_int("sample", sample, 2):
-        return np.arange(n)
-    rng = np.random.default_rng(check_int("seed", seed, 0))
-    return np.sort(rng.choice(n, sample, replace=False))
-
-
 @dataclass(frozen=True)
 class Anisotropy:
     """Mean cosine over all pairs, and quantiles of the cosines by level."""
@@ -191,7 +184,7 @@ def uniformity(x: ArrayLike, *, t: float = 2.0, sample: int | None = None, seed:
     """
     check_number("t", t, 0.0)
     unit = torch.from_numpy(directions(x, min_rows=2))
-    unit = unit[_chosen_rows(len(unit), sample, seed)]
+    unit = unit[sample_queries(len(unit), sample, seed)]
     parts = []
     for low in range(0, len(unit), _BLOCK):
         squares = pairwise_distances(unit[low : low + _BLOCK], unit[low:], squared=True)
@@ -223,7 +216,7 @@ def anisotropy(
         check_number("quantiles", level, 0.0, 1.0) for level in numbers64(quantiles, "quantiles")
     ]
     unit = directions(x, min_rows=2)
-    some = unit[_chosen_rows(len(unit), sample, seed)]
+    some = unit[sample_queries(len(unit), sample, seed)]
     cosines = (some @ some.T)[np.triu(np.ones((len(some), len(some)), bool), 1)]
     values = np.quantile(np.minimum(cosines, 1.0), levels)
     return Anisotropy(1 - _mean_gap(unit), dict(zip(levels, values.tolist(), strict=True)))
@@ -274,7 +267,7 @@ def effective_rank(x: ArrayLike | Spectrum) -> float:
     >>> round(effective_rank([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 6)
     2.0
     """
-    return _smooth_rank((x if isinstance(x, Spectrum) else spectrum(x)).values, 0.0)
+    return smooth_rank((x if isinstance(x, Spectrum) else spectrum(x)).values, 0.0)
 
 
 def principal_axes(x: ArrayLike | Spectrum, share: float = 0.99) -> int:
@@ -303,43 +296,10 @@ def rankme(x: ArrayLike, *, eps: float = 1e-7) -> float:
     2.0
     """
     check_number("eps", eps, 0.0, 1.0)
-    return _smooth_rank(_singular_values(x), eps)
+    return smooth_rank(_singular_values(x), eps)
 
 
-def alpha_req(x: ArrayLike, *, ranks: tuple[int, int] = (4, 100)) -> float:
-    """α-ReQ of Agrawal et al. 2022: the exponent of λ_j ∝ j^-α, of the covariance's eigenvalues.
-
-    A line through (log j, log λ_j) with weights 1/j, as in the authors' code (after Stringer et al.
-    2019), over the ranks j from the first to the last of `ranks`, both included, as far as there
-    are axes: min(N - 1, dim). Near 1 is what they find best; 0 is isotropic. Independent of scale
-    and position. Infinite where an eigenvalue of that range is 0 (below 1e-14 of the largest), so
-    for rows that are one point; NaN where there are fewer than two axes to fit.
-
-    >>> x = np.diag([1.0, 0.5, 1 / 3, 0.25])
-    >>> round(alpha_req(np.concatenate([x, -x]), ranks=(1, 4)), 6)
-    2.0
-    """
-    allowed = "two whole numbers, the first and the last rank of the fit, such as (4, 100)"
-    if not isinstance(ranks, tuple | list) or len(ranks) != 2:
-        raise InputError("ranks", ranks, allowed)
-    first, last = (check_int("ranks", rank) for rank in ranks)
-    if last <= first:
-        raise InputError("ranks", ranks, allowed)
-    axes = spectrum(x)
-    last = min(last, axes.rows - 1, len(axes.values))
-    if last <= first:
-        return math.nan
-    values = axes.values[first - 1 : last]
-    if values[-1] == 0.0:
-        return math.inf
-    rank = np.arange(first, last + 1, dtype=np.float64)
-    weight = 1 / rank
-    at, height = np.log(rank), 2 * np.log(values / values[0])  # eigenvalues are squares
-    at = at - np.average(at, weights=weight)
-    return float(-(weight * at * height).sum() / (weight * at * at).sum()) + 0.0
-
-
-def _smooth_rank(values: Array, eps: float) -> float:
+def smooth_rank(values: Array, eps: float) -> float:
     """exp of the entropy of the values divided by their sum, plus eps; 0 if all are 0."""
     total = float(values.sum())
     if total == 0.0:
@@ -355,39 +315,6 @@ def _singular_values(x: ArrayLike) -> Array:
     unit = binary_scale(float(np.abs(rows).max()))  # all figures here are independent of scale
     values: Array = np.linalg.svd(rows / unit, compute_uv=False)
     return np.where(values > max(rows.shape) * np.finfo(np.float64).eps * values[0], values, 0.0)
-
-
-def lidar(x: ArrayLike, labels: ArrayLike, *, delta: float = 1e-4, eps: float = 1e-8) -> float:
-    """LiDAR: exp of the entropy of the eigenvalues of Σ_W^-½ Σ_B Σ_W^-½, (1) to (4) there.
-
-    There a class is a sample and its rows are augmentations of it; here the classes are those of
-    `labels`, which the paper's definition allows. Σ_B is the covariance of the class means, Σ_W the
-    mean over classes of two rows or more of their unbiased covariances, plus `delta` times the
-    identity; p = λ/|λ|₁ + eps. At most about min(C - 1, dim).
-
-    Independent of position, but `delta` is in squared units of x: an embedding whose spread inside
-    classes is below √delta gives the rank of its class means alone. 0 where all class means
-    coincide, so for rows that are one point and for one class.
-
-    >>> x = np.repeat([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 2, axis=0)
-    >>> round(lidar(x, [0, 0, 1, 1, 2, 2]), 4)
-    2.0
-    """
-    check_number("eps", eps, 0.0, 1.0)
-    check_number("delta", delta, 0.0)
-    classes = ClassMeans.of(x, labels)
-    sizes = classes.layout.counts
-    several = sizes > 1
-    weight = np.where(several, 1 / (np.maximum(sizes - 1, 1) * max(int(several.sum()), 1)), 0.0)
-    weighted = classes.residuals * np.sqrt(weight[classes.layout.ids])[:, None]
-    inside, axes = np.linalg.eigh(weighted.T @ weighted)
-    inside = np.maximum(inside, 0.0)
-    # delta is in the units of x, these rows are x over `unit`; below 1e-30 of them is rounding.
-    more = max(delta / classes.unit / classes.unit, 1e-30)
-    within = inside + more if more < 1 else inside / more + 1  # the scale of λ does not count
-    values = np.linalg.svd((classes.centred @ axes) / np.sqrt(within), compute_uv=False) ** 2
-    width = classes.means.shape[1]
-    return _smooth_rank(np.pad(values[:width], (0, max(width - len(values), 0))), eps)
 
 
 # How many modes each class keeps: the number that class collapse (EPS §3) drives to one.

@@ -39,6 +39,10 @@ class PairedRecall(NamedTuple):
     changes: Array
     difference: Interval
 
+    def __str__(self) -> str:
+        shares = f"{100 * self.old.recall[1]:.1f} → {100 * self.new.recall[1]:.1f} %"
+        return f"{shares}, difference {self.difference_text}"
+
     @property
     def difference_text(self) -> str:
         """The difference and its interval, in per cent."""

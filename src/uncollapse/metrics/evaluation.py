@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array
 from uncollapse._base.check import check_int
+from uncollapse._base.extras import give_back_memory
 from uncollapse.metrics.clusters import ClusteringResult, clustering
 from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.result import Card, Shown
@@ -25,11 +26,12 @@ _RANKED = 400_000_000  # items that all queries rank to the last, at most: mAP
 class Scores(Shown):
     """Figures by name: `recall@1`, `map@r`, ..., with cameras `cmc@1`, `mAP`, `mINP`; and `nmi`.
 
-    `ranked` has what each query adds, for intervals.
+    `ranked` has what each query adds, for intervals; `clustered` is by the names of the NMI.
     """
 
     values: dict[str, float]
     ranked: RetrievalResult | ReidResult
+    clustered: Mapping[str, ClusteringResult] = field(default_factory=dict)
 
     def card(self) -> Card:
         """The figures."""
@@ -64,7 +66,7 @@ def evaluate_rows(
     ranked: RetrievalResult | ReidResult
     some, own_labels = embeddings, labels
     if max_rows is not None:
-        check_int("max_rows", max_rows)
+        check_int("max_rows", max_rows, 2)
         few = sample_queries(len(labels), max_rows)
         if cameras is None:
             own = labels if gallery_labels is None else gallery_labels
@@ -82,21 +84,25 @@ def evaluate_rows(
         ranked = reid(embeddings, labels, own, gallery, gallery_labels, there, **search)
     figures = ranked.to_dict()
     values = {name: float(figures[name]) for name in ranked.per_query}
+    if clusters:
+        give_back_memory()  # clustering would add to it
     clustered = cluster_rows(some, own_labels, clusters, normalize=normalize)
-    return Scores(values | {name: result.nmi for name, result in clustered.items()}, ranked)
+    nmi = {name: result.nmi for name, result in clustered.items()}
+    return Scores(values | nmi, ranked, clustered)
 
 
-def sample_queries(n: int, most: int = QUERIES) -> Array:
+def sample_queries(n: int, most: int | None = QUERIES, seed: int = 0) -> Array:
     """Rows that stand for n: all, or `most` drawn from them, each equally likely; ascending.
 
-    Always the same rows for the same numbers.
+    Always the same rows for the same numbers; all with None.
 
     >>> sample_queries(4).tolist(), len(sample_queries(9000))
     ([0, 1, 2, 3], 5000)
     """
-    if n <= most:
+    if most is None or n <= check_int("sample", most, 2):
         return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+    rng = np.random.default_rng(check_int("seed", seed, 0))
+    return np.sort(rng.choice(n, most, replace=False))
 
 
 def affordable(labels: Array, gallery_labels: Array, search: Mapping[str, Any]) -> dict[str, bool]:

@@ -45,7 +45,8 @@ def nearest(
     """The k nearest gallery rows of each query; `exclude[q]` is a row query q must not find.
 
     Ties go to the lower row. Rows of any float dtype, divided by their norms first with
-    `normalize`; memory is a float32 copy of the gallery of at most 1 GB, and a few tiles.
+    `normalize`; memory is a float32 copy of the gallery of at most 1 GB (a quarter for
+    fewer queries than that), and a few tiles.
 
     >>> near = nearest(torch.tensor([[0.0]]), torch.tensor([[3.0], [1.0], [2.0]]), k=2)
     >>> near.rows.tolist(), near.distances.tolist()
@@ -132,6 +133,7 @@ def _search(
     order = np.argsort(first)  # in the order of first rows, so that ties go to the lower row
     first, group = first[order], np.argsort(order)[group]
     dtype = screen_dtype()
+    copy = copy if len(queries) >= len(gallery) else copy // 4  # few queries read it a few times
     resident = len(first) * gallery.shape[1] * torch.finfo(dtype).bits // 8 <= copy
     orders = [torch.arange(len(queries)), torch.from_numpy(first)]
     x, y = Frame.of_sets(
@@ -153,21 +155,15 @@ def _search(
     )
     for low in range(0, len(x), BLOCK):
         block = slice(low, min(low + BLOCK, len(x)))
-        _search_block(x, block, y, size, hits)
+        near, far = nearest_pairs(x.at(block).kept(), y, size, farthest=farthest)
+        hits.rows[block], hits.squares[block] = near
+        if far is not None:
+            hits.farthest[block] = far[0][:, 0]
         report(block.stop, len(x))
     hits.farthest = first[hits.farthest]
     if len(first) < len(gallery):
         hits.rows, hits.squares = _with_copies(hits.rows, hits.squares, group, k)
     return hits
-
-
-def _search_block(x: Frame, block: slice, y: Frame, k: int, hits: _Hits) -> None:
-    """Fill in the lists of some queries."""
-    rows = x.at(block).kept()
-    near, far = nearest_pairs(rows, y, k, farthest=len(hits.farthest) > 0)
-    hits.rows[block], hits.squares[block] = near
-    if far is not None:
-        hits.farthest[block] = far[0][:, 0]
 
 
 def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> tuple[Array, Array]:

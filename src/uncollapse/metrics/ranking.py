@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, pairwise
 from threading import local
@@ -42,11 +42,13 @@ _TIE = 1e-12
 # Rows scaled to norm 1 are themselves rounded: distances closer than this are equal then.
 _UNIT_TIE = 4e-15
 _OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
+_WORDS = 1 << 18  # halves of float32 numbers read at a time: 2 MB as whole numbers
 _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 _PRODUCTS = 128  # positives of a query from which a product measures them
 _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
 _BYTES_PER_ROW = 200  # indices, norms, bands, state and results, for a query or gallery row
 _MEMORY = 1 << 27  # what is used where it suffices and no other bound is given
+_TOGETHER = 1 << 19  # positives that are ranked together, at most: 20 MB
 _FEW = 1 << 13  # rows up to which the host ranks those of a device
 _BYTES = TypeAdapter(ByteSize)
 
@@ -117,14 +119,6 @@ class Comparison:
         """How many negatives each query has."""
         return len(self.gallery_order) - (self.own_high - self.own_low)
 
-    def of_queries(self, positions: Array) -> Comparison:
-        """The comparison restricted to some query positions, with an explicit gallery."""
-        names = ("query_order", "own_low", "own_high", "query_skip", "counts", "limit")
-        gallery = self.queries if self.gallery is None else self.gallery
-        return replace(
-            self, gallery=gallery, **{name: getattr(self, name)[positions] for name in names}
-        )
-
 
 def two_sets(queries: ArrayLike, gallery: ArrayLike) -> tuple[Tensor, Tensor]:
     """Both sets, checked and detached, with one dtype and width, on one device with float64."""
@@ -191,10 +185,6 @@ class RankedSet:
     def __len__(self) -> int:
         return len(self.twin)
 
-    def at(self, positions: Tensor) -> RankedSet:
-        """Some of the points, as a set of its own."""
-        return RankedSet(self.frame.at(positions), self.twin[positions])
-
 
 def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[RankedSet]:
     """The one or two sets of a comparison in its order, with one common centre and scale.
@@ -237,7 +227,7 @@ def equal_rows(*sets: Tensor) -> list[Array]:
     rng = np.random.default_rng(0)
     width = words[0].shape[1]
     weights = rng.integers(1, 2**63, width, dtype=np.uint64)
-    step = max(1, _OWN_ELEMENTS // width)
+    step = max(1, _WORDS // width)
     ends = np.cumsum([len(rows) for rows in words])
     keys = np.concatenate(
         [rows[low : low + step] @ weights for rows in words for low in range(0, len(rows), step)]
@@ -302,8 +292,8 @@ class RankCounts:
         counts = np.diff(start)
         matched = counts > 0
         first, last = start[:-1][matched], (start[:-1] + live)[matched]
-        entry = np.arange(start[-1])
         ranks = np.cumsum(self.hist.cpu().numpy(), dtype=np.int64)
+        entry = np.arange(len(ranks))
         ranks += entry
         before = np.where(first > 0, ranks[first - 1] + 1, 0)
         ranks -= np.repeat(before, counts[matched])
@@ -719,7 +709,7 @@ def _plan(task: Comparison, max_memory: int | None) -> _Plan:
     if task.gallery is None and whole <= left:
         return _Plan([slice(0, queries)], True, copy <= left - whole, 1 + more)
     resident = copy <= left // 2
-    room = max((left - copy * resident) // _BYTES_PER_POSITIVE, most)
+    room = max(min((left - copy * resident) // _BYTES_PER_POSITIVE, _TOGETHER), most)
     return _Plan(pieces(task.counts, room), False, resident, 1 + more)
 
 

@@ -135,29 +135,19 @@ class CosineFigures:
     recall: float | None
 
 
-@dataclass(frozen=True)
-class ConeEffects:
-    """The figures of each treatment; `rows` of `of` rows were measured."""
-
-    treatments: tuple[CosineFigures, ...]
-    rows: int
-    of: int
-
-
-def cone_effects(z: Array, labels: Array | None = None, *, of: int | None = None) -> ConeEffects:
-    """Measure rows `[N, dim]`, at least three, with or without labels; `of` is how many there are.
+def cone_effects(z: Array, labels: Array | None = None) -> list[CosineFigures]:
+    """Figures of rows `[N, dim]`, at least three, for each treatment; with or without labels.
 
     >>> rng = np.random.default_rng(0)
-    >>> effects = cone_effects(rng.normal(size=(200, 32)) + 30)
-    >>> effects.treatments[0].float16 > 0.3 > 0.02 > effects.treatments[1].float16
+    >>> now, centred, whitened = cone_effects(rng.normal(size=(200, 32)) + 30)
+    >>> now.float16 > 0.3 > 0.02 > centred.float16
     True
     """
     z = z / (np.abs(z).max() or 1.0)
     treated = {"as they are": z, "centred": z - z.mean(axis=0)}
     if len(z) > z.shape[1]:  # fewer rows, whitened, would all be at one distance
         treated["whitened"] = fit_transform(z, "whiten").apply(z).astype(np.float64)
-    figures = tuple(_cosine_figures(name, rows, labels) for name, rows in treated.items())
-    return ConeEffects(figures, len(z), len(z) if of is None else of)
+    return [_cosine_figures(name, rows, labels) for name, rows in treated.items()]
 
 
 def _cosine_figures(name: str, z: Array, labels: Array | None) -> CosineFigures:

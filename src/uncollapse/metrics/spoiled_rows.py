@@ -20,7 +20,7 @@ __all__ = ["FEW_INVALID", "SpoiledRows", "find_spoiled"]
 
 FEW_INVALID = 0.05  # rows that are NaN or infinite are left out without asking up to this share
 DROPPED = ("invalid", "zero", "duplicates", "hubs")  # what a user may leave out
-_VALUES = 1 << 22  # looked at together
+_VALUES = 1 << 20  # looked at together
 _NEAR = 10  # neighbours among which a hub is counted
 _HUB_SHARE, _HUB_TIMES = 0.05, 20  # a hub is near this share of rows, and so often the average
 _HUB_SPOILS = 0.25  # a row near so many spoils the figures
@@ -111,9 +111,15 @@ class SpoiledRows:
 
 
 def find_spoiled(
-    embeddings: ArrayLike, *, neighbours: bool = True, progress: ProgressOption = False
+    embeddings: ArrayLike,
+    *,
+    duplicates: bool = True,
+    neighbours: bool = True,
+    progress: ProgressOption = False,
 ) -> SpoiledRows:
     """Look for rows that spoil figures; `neighbours=False` leaves out hubs and near duplicates.
+
+    Without either, and with `duplicates=False`, only invalid rows and zeros are looked for.
 
     >>> rows = [[0.0, 0.0], [1.0, 2.0], [float("nan"), 1.0], [1.0, 2.0], [4.0, 5.0]]
     >>> spoiled = find_spoiled(rows)
@@ -132,7 +138,8 @@ def find_spoiled(
         finite[low : low + step] = torch.isfinite(part).all(dim=1).numpy()
         zero[low : low + step] = ~part.any(dim=1).numpy()
         same &= ((part == z[:1]) | ~torch.isfinite(part)).all(dim=0).numpy()
-    _, first, group = np.unique(equal_rows(z)[0], return_index=True, return_inverse=True)
+    number = equal_rows(z)[0] if duplicates or neighbours else np.arange(len(z))
+    _, first, group = np.unique(number, return_index=True, return_inverse=True)
     plain = finite & ~zero
     copies = plain & (first[group] != np.arange(len(z)))
     most = int(np.bincount(group[plain]).max(initial=0)) if plain.any() else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,7 @@ class VersionComparison:
         if (recall := self.result.recall) is not None:
             low, high = recall.difference.low, recall.difference.high
             word = "falls" if high < 0 else "rises" if low > 0 else "may be the same"
-            shares = f"{100 * recall.old.recall[1]:.1f} → {100 * recall.new.recall[1]:.1f} %"
-            lines.append(f"R@1 {word}: {shares}, difference {recall.difference_text}")
+            lines.append(f"R@1 {word}: {recall}")
         kept = percent(known["kept_neighbours"])
         lines.append(f"{kept} of the {self.result.k} nearest neighbours are kept")
         if "cka" in known:
@@ -184,10 +183,16 @@ def compare(
     cosine = check_choice("metric", metric, ("euclidean", "cosine")) == "cosine"
     result = compare_embeddings(old, new, labels, normalize=cosine, **settings)
     sides = np.asarray(old), np.asarray(new)
-    before, after = (measure(side, labels, modes=False) for side in sides)
+    before, after = (_unreferenced(measure(side, labels, modes=False)) for side in sides)
     known = None if labels is None else label_array(labels)
     called = None if names is None else np.asarray(names)
     return VersionComparison(titles, sides, (before, after), result, joined, metric, known, called)
+
+
+def _unreferenced(health: Health) -> Health:
+    """The same without advice to pass a reference, which a comparison does not take."""
+    reasons = (reason.replace(": pass --reference", "") for reason in health.reasons)
+    return replace(health, reasons=tuple(reasons))
 
 
 def aligned(plane: Array, onto: Array) -> Array:

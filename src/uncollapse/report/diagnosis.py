@@ -13,6 +13,7 @@ import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import InputError, check_bool, check_int, number
+from uncollapse._base.extras import give_back_memory
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars
 from uncollapse.health.advice import RunSettings, advise
@@ -22,7 +23,7 @@ from uncollapse.metrics import Interval, confidence, evaluate_rows
 from uncollapse.metrics.collapse import spectrum
 from uncollapse.metrics.evaluation import QUERIES, fine_classes, sample_queries, sample_words
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.metrics.repair import CONE_ROWS, ConeEffects, cone_effects
+from uncollapse.metrics.repair import CONE_ROWS, CosineFigures, cone_effects
 from uncollapse.metrics.result import Card, Shown
 from uncollapse.metrics.spoiled_rows import SpoiledRows, find_spoiled
 from uncollapse.report import neighbours, parts
@@ -59,7 +60,7 @@ class Diagnosis(Shown):
     scored: Array
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     intervals: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
-    cone: ConeEffects | None = None
+    cone: Sequence[CosineFigures] = ()
     compared_with: str = ""
     split: str = ""
     spoiled: SpoiledRows | None = None
@@ -188,8 +189,8 @@ class Diagnosis(Shown):
                 texts["R@1"] = interval_text(self.intervals[kind]["R@1"])
             listed = ", ".join(f"{name} {text}" for name, text in texts.items())
             lines.append(f"  by {kind}, on {self.scored_rows}: {listed}")
-        if self.cone is not None:
-            lines += [f"  {line}" for line in cone_lines(self.cone)]
+        if self.cone:
+            lines += [f"  {line}" for line in cone_lines(self.cone, self.health.n)]
         return "\n".join(lines)
 
 
@@ -236,7 +237,9 @@ def diagnose(
     how: dict[str, Any] = {"fine_labels": fine, "before": before, "cosine": cosine}
     how["spoiled"] = spoiled
     counted = check_bool("modes", modes) and many
+    give_back_memory()  # before and after, for what comes next would add to it
     health = measure(z, coarse, thresholds, reference, modes=counted, **how)
+    give_back_memory()
     rows = (z.float() if z.dtype == torch.bfloat16 else z).numpy()
     known = (coarse, fine, named, images, check_bool("tsne", tsne), np.zeros(0, np.int64))
     result = _judged(Diagnosis(title, health, rows, *known, spoiled=spoiled))
@@ -293,7 +296,7 @@ def _scored(result: Diagnosis, max_rows: int, *, modes: bool) -> Diagnosis:
         return result
     few = result.spread_rows(CONE_ROWS)
     some = None if coarse is None else coarse[few]
-    return replace(result, cone=cone_effects(result.embeddings[few], some, of=health.n))
+    return replace(result, cone=cone_effects(result.embeddings[few], some))
 
 
 def _scores(z: Array, kinds: Mapping[str, Array], max_rows: int) -> tuple[Any, Any]:
@@ -342,26 +345,26 @@ def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:
 _SPACING = float(np.finfo(np.float16).epsneg)  # of float16 just below 1
 
 
-def cone_lead(cone: ConeEffects) -> str:
-    """How many rows were measured, and what is left for a threshold."""
-    low, high = cosine_text(cone.treatments[0].low), cosine_text(cone.treatments[0].high)
-    some = f"{cone.rows:,} rows" if cone.rows == cone.of else f"{cone.rows:,} of {cone.of:,}"
+def cone_lead(cone: Sequence[CosineFigures], n: int) -> str:
+    """How many of the n rows were measured, and what is left for a threshold."""
+    low, high = cosine_text(cone[0].low), cosine_text(cone[0].high)
+    some = f"{n:,} rows" if n <= CONE_ROWS else f"{CONE_ROWS:,} of {n:,}"
     most = f"Of {some}: 80 % of cosines lie in {low} to {high}"
     return f"{most}; a threshold outside passes all pairs or none."
 
 
-def cone_lines(cone: ConeEffects) -> list[str]:
+def cone_lines(cone: Sequence[CosineFigures], n: int) -> list[str]:
     """What the cone does, and what centring would give, a line each."""
-    now, centred = cone.treatments[:2]
+    now, centred = cone[:2]
     lines = [
-        cone_lead(cone),
+        cone_lead(cone, n),
         f"float16 (steps of {_SPACING:.2g}): {percent(now.float16)} of nearest neighbours "
         f"change; centred, {percent(centred.float16)}",
         f"int8 index: {percent(now.int8)} of nearest neighbours change; "
         f"centred, {percent(centred.int8)}",
     ]
     if now.recall is not None:
-        scores = (f"{percent(one.recall)} {one.name}" for one in cone.treatments)
+        scores = (f"{percent(one.recall)} {one.name}" for one in cone)
         lines.append(f"R@1 by label: {', '.join(scores)}")
     return lines
 
@@ -395,7 +398,7 @@ def diagnosis_content(result: Diagnosis) -> dict[str, Any]:
         figures[f"R@1, by {kind}, on {result.scored_rows}"] = percent(values["R@1"])
     return content | {
         "figures": figures | {f"effective rank, of {health.room:,}": health.effective_rank},
-        "cone": None if result.cone is None else _cone_content(result.cone),
+        "cone": _cone_content(result.cone, health.n) if result.cone else None,
         "distances": [parts.distance_chart(health), *_spectrum(result)],
         "summary": _summary(result, flags),
         "map": drawn,
@@ -457,9 +460,9 @@ def _searches(result: Diagnosis) -> tuple[bool, str]:
     return finds, f"{sentence}; guessing would give {percent(guess, 2)}."
 
 
-def _cone_content(cone: ConeEffects) -> dict[str, Any]:
+def _cone_content(cone: Sequence[CosineFigures], n: int) -> dict[str, Any]:
     """What the cone does, and what centring would give."""
-    labelled = cone.treatments[0].recall is not None
+    labelled = cone[0].recall is not None
     head = ["rows", "mean cosine", "float16", "int8", *["R@1, by cosine"] * labelled]
     rows = [
         [
@@ -467,9 +470,9 @@ def _cone_content(cone: ConeEffects) -> dict[str, Any]:
             Cell(cosine_text(one.cosine), one.cosine),
             *map(parts.share_cell, (one.float16, one.int8, *[one.recall] * labelled)),
         ]
-        for one in cone.treatments
+        for one in cone
     ]
-    return {"lead": cone_lead(cone), "table": Table(head, rows)}
+    return {"lead": cone_lead(cone, n), "table": Table(head, rows)}
 
 
 def _spectrum(result: Diagnosis) -> list[Chart]:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from uncollapse._base.check import check_int, visible
@@ -22,6 +21,9 @@ from uncollapse._base.table import number, percent, shown
 from uncollapse._version import __version__
 from uncollapse.charts.marks import css_variables
 from uncollapse.health.verdict import cosine_text
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 __all__ = ["Page"]
 
@@ -67,6 +69,8 @@ class Page:
 
 @cache
 def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # no page, no memory for it
+
     environment = Environment(
         loader=PackageLoader("uncollapse.report"),
         autoescape=True,

@@ -58,7 +58,7 @@ def write_report(run: RunFolder | str | Path, *, warn: Callable[[str], None] | N
 def diagnose_run(
     run: RunFolder | str | Path,
     *,
-    reference: Reference | float | None = None,
+    reference: Health | Reference | float | None = None,
     tsne: bool = False,
     max_rows: int = QUERIES,
     thresholds: Thresholds | None = None,
