@@ -26,6 +26,7 @@ from uncollapse.distances import binary_scale, pairwise_distances, working_dtype
 from uncollapse.geometry import Thickness, thickness
 from uncollapse.geometry.diameters import diameter_bracket
 from uncollapse.health.verdict import (
+    FEW_EQUAL,
     ClassHealth,
     Cosines,
     Health,
@@ -49,6 +50,7 @@ _NEIGHBOURS = 5  # of a row at the start, inside its class
 _ROOM = 3  # a class counts if it has rows for this many neighbourhoods
 _TIE = 2.0**-40  # relative: equal distances that rounding tells apart
 _VOTES_TIE = 1e-9  # relative difference of distances that counts as none
+_FEW = 8  # rows that are judged without spoiled ones, at least
 _BINS = 40
 _PART = 256  # rows of a sample whose distances are compared together
 _COSINE_ROWS = 512  # whose 130,000 pairs give the quantiles of the cosine
@@ -67,6 +69,7 @@ def measure(
     seed: int = 0,
     cosine: bool = True,
     spoiled: metrics.SpoiledRows | None = None,
+    names: ArrayLike | None = None,
 ) -> Health:
     """Measure an embedding and say whether it has collapsed.
 
@@ -84,7 +87,11 @@ def measure(
     whether a diameter of 2e-5 about the origin is a collapse or small units. That takes a scale:
     `reference` (a healthy earlier `Health`, or its diameter), or `Thresholds(margin=...)`.
     Shrinking and diverging need a reference. NaN or infinite rows are left out if they are at most
-    one in twenty; more are `diverging`, all figures NaN. `spoiled`: what `find_spoiled` found here.
+    one in twenty; more are `diverging`, all figures NaN.
+
+    **Rows that spoil the others** (`spoiled`, which `find_spoiled` gives) do not decide: where some
+    are zero, one and the same, or at most 2 % far from all others, the verdict is from the figures
+    without them, `Health.robust`; reasons name these rows, by `names` if given.
 
     **Modes that merged inside classes** (EPS §4) are seen by `fine_labels`, beside the reference's
     or chance; without, by `before`, the same rows at the start, then the reference too by default.
@@ -103,17 +110,55 @@ def measure(
         how: dict[str, Any] = {"fine_labels": fine_labels, "sample": sample, "seed": seed}
         reference = measure(before, labels, modes=False, **how)
     spoiled = spoiled or metrics.find_spoiled(embeddings, neighbours=False)
-    if 0 < len(spoiled.invalid) <= metrics.FEW_INVALID * spoiled.n:
-        kept = spoiled.kept(["invalid"])
-        embeddings = embeddings[kept]
-        before = None if before is None else as_rows(before)[kept]
-        labels = None if labels is None else label_array(labels)[kept]
-        fine_labels = None if fine_labels is None else label_array(fine_labels)[kept]
-    inner: dict[str, Any] = {"modes": modes, "fine_labels": fine_labels, "before": before}
-    health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, **inner)
-    lost, zero, equal = len(spoiled.invalid), len(spoiled.zero), spoiled.most_equal
-    health = replace(health, invalid_rows=lost, zero_rows=zero, equal_rows=equal)
+    lost = len(spoiled.invalid) <= metrics.FEW_INVALID * spoiled.n
+    every = spoiled.kept(["invalid"] if lost else [])
+    given = embeddings, labels, fine_labels, before
+
+    def figures(rows: Array, modes: bool) -> Health:
+        whole = len(rows) == spoiled.n
+        z, coarse, fine, start = given if whole else (_rows(part, rows) for part in given)
+        inner: dict[str, Any] = {"modes": modes, "fine_labels": fine, "before": start}
+        return health_figures(z, coarse, limits.margin or 0.0, sample, seed, **inner)
+
+    counts = len(spoiled.invalid), len(spoiled.zero), spoiled.most_equal
+    health = figures(every, modes)
+    health = replace(health, invalid_rows=counts[0], zero_rows=counts[1], equal_rows=counts[2])
+    usual = _usual_rows(spoiled, every, labels, limits)
+    if len(usual) < len(every) and math.isfinite(health.diameter):
+        words = spoiled.sentences(names if names is None else label_array(names))
+        named = tuple(words[kind] for kind in ("zero", "duplicates", "far") if kind in words)
+        health = replace(health, robust=figures(usual, False), left_out=named)
     return judge(health, limits, reference, cosine=cosine)
+
+
+def _rows(given: ArrayLike | None, rows: Array) -> ArrayLike | None:
+    if given is None or isinstance(given, Tensor):
+        return given if given is None else given[torch.from_numpy(rows).to(given.device)]
+    return label_array(given)[rows]
+
+
+def _usual_rows(
+    spoiled: metrics.SpoiledRows, rows: Array, labels: ArrayLike | None, limits: Thresholds
+) -> Array:
+    """Those of the rows that the verdict is from: not far from all others, zero or one and the same.
+
+    Zero or equal rows stay where they are a class of their own, or where nearly all rows are so.
+    """
+    usual = np.setdiff1d(rows, spoiled.far)
+    ids = None if labels is None else class_ids(labels, spoiled.n)[0]
+    several = spoiled.most_equal >= max(FEW_EQUAL, limits.equal_share * spoiled.n)
+    for alike in (spoiled.zero, spoiled.equal[: spoiled.n * several]):
+        others = np.setdiff1d(usual, alike)
+        enough = len(others) > max(_FEW, metrics.FAR_SHARE * len(rows))
+        if enough and not (ids is not None and _are_a_class(ids, alike)):
+            usual = others
+    return usual
+
+
+def _are_a_class(ids: Array, rows: Array) -> bool:
+    """Whether these rows have one label, and most rows with that label are among them."""
+    own = np.unique(ids[rows])
+    return len(own) == 1 and 2 * len(rows) > int((ids == own[0]).sum())
 
 
 def health_figures(

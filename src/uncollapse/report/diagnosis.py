@@ -234,7 +234,7 @@ def diagnose(
     # Where there are few classes or fine labels, modes are counted on more rows.
     many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
     how: dict[str, Any] = {"fine_labels": fine, "before": before, "cosine": cosine}
-    how["spoiled"] = spoiled
+    how |= {"spoiled": spoiled, "names": named}
     counted = check_bool("modes", modes) and many
     health = measure(z, coarse, thresholds, reference, modes=counted, **how)
     rows = (z.float() if z.dtype == torch.bfloat16 else z).numpy()
