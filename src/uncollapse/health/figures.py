@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,6 +50,8 @@ _NEIGHBOURS = 5  # of a row at the start, inside its class
 _ROOM = 3  # a class counts if it has rows for this many neighbourhoods
 _TIE = 2.0**-40  # relative: equal distances that rounding tells apart
 _VOTES_TIE = 1e-9  # relative difference of distances that counts as none
+_MODE_CLASSES, _MODE_ROWS = 20, 1000  # that are looked at for modes: the largest classes, evenly
+_WITHOUT_MODES = ("network-collapse", "diverging", "uninformative")
 _FEW = 8  # rows that are judged without spoiled ones, at least
 _BINS = 40
 _PART = 256  # rows of a sample whose distances are compared together
@@ -78,7 +80,7 @@ def measure(
     too many pairs (from about 23,000 rows of 384 dimensions on): then they are the largest distance
     between rows far from the centre, and `diameter_most` bounds them. What would cost N² is
     measured on `sample` rows, evenly over classes; separation is then an upper bound. `modes=False`
-    skips the slowest part, the modes of each class, which are not in the verdict. `cosine=False`:
+    skips the modes of the 20 largest classes, which are not in the verdict. `cosine=False`:
     rows are compared by Euclidean distance alone, so only rows of length 1 can be a cone.
 
     **One snapshot can decide** that all rows agree to the precision of their dtype, or to four
@@ -110,55 +112,65 @@ def measure(
         how: dict[str, Any] = {"fine_labels": fine_labels, "sample": sample, "seed": seed}
         reference = measure(before, labels, modes=False, **how)
     spoiled = spoiled or metrics.find_spoiled(embeddings, neighbours=False)
-    lost = len(spoiled.invalid) <= metrics.FEW_INVALID * spoiled.n
-    every = spoiled.kept(["invalid"] if lost else [])
-    given = embeddings, labels, fine_labels, before
+    given = _Given(embeddings, labels, fine_labels, before, (limits.margin or 0.0, sample, seed))
+    health, rows = given.health(spoiled, names, limits)
+    health = judge(health, limits, reference, cosine=cosine)
+    if not modes or labels is None:
+        return health
+    z, coarse, _, _ = given.select(rows)
+    return with_modes(health, z, coarse, seed=seed)
 
-    def figures(rows: Array, modes: bool) -> Health:
-        whole = len(rows) == spoiled.n
-        z, coarse, fine, start = given if whole else (_rows(part, rows) for part in given)
-        inner: dict[str, Any] = {"modes": modes, "fine_labels": fine, "before": start}
-        return health_figures(z, coarse, limits.margin or 0.0, sample, seed, **inner)
 
-    counts = len(spoiled.invalid), len(spoiled.zero), spoiled.most_equal
-    health = figures(every, modes)
-    health = replace(health, invalid_rows=counts[0], zero_rows=counts[1], equal_rows=counts[2])
-    usual = _usual_rows(spoiled, every, labels, limits)
-    if len(usual) < len(every) and math.isfinite(health.diameter):
-        words = spoiled.sentences(names if names is None else label_array(names))
+class _Given(NamedTuple):
+    """What is known of each row, and margin, sample and seed to measure them with."""
+
+    embeddings: Tensor
+    labels: ArrayLike | None
+    fine_labels: ArrayLike | None
+    before: ArrayLike | None
+    how: tuple[float, int, int]
+
+    def select(self, rows: Array) -> tuple[Tensor, Any, Any, Any]:
+        """The same of some rows, or all."""
+        if len(rows) == len(self.embeddings):
+            return self[:4]
+        labels, fine = (None if x is None else label_array(x)[rows] for x in self[1:3])
+        before = None if self.before is None else as_rows(self.before)[rows]
+        return self.embeddings[rows], labels, fine, before
+
+    def figures(self, rows: Array) -> Health:
+        """The figures of some rows."""
+        z, labels, fine, before = self.select(rows)
+        return health_figures(z, labels, *self.how, fine_labels=fine, before=before)
+
+    def health(
+        self, spoiled: metrics.SpoiledRows, names: ArrayLike | None, limits: Thresholds
+    ) -> tuple[Health, Array]:
+        """Figures of all rows but a few invalid ones, and without spoiled ones; which rows."""
+        lost, zero, equal = len(spoiled.invalid), len(spoiled.zero), spoiled.most_equal
+        rows = spoiled.kept(["invalid"] if lost <= metrics.FEW_INVALID * spoiled.n else [])
+        health = replace(self.figures(rows), invalid_rows=lost, zero_rows=zero, equal_rows=equal)
+        usual = self.usual(spoiled, rows, limits)
+        if len(usual) == len(rows) or math.isnan(health.diameter):
+            return health, rows
+        words = spoiled.sentences(None if names is None else label_array(names))
         named = tuple(words[kind] for kind in ("zero", "duplicates", "far") if kind in words)
-        health = replace(health, robust=figures(usual, False), left_out=named)
-    return judge(health, limits, reference, cosine=cosine)
+        return replace(health, robust=self.figures(usual), left_out=named), rows
 
+    def usual(self, spoiled: metrics.SpoiledRows, rows: Array, limits: Thresholds) -> Array:
+        """The rows that decide: not far from all others, not zero or one and the same.
 
-def _rows(given: ArrayLike | None, rows: Array) -> ArrayLike | None:
-    if given is None or isinstance(given, Tensor):
-        return given if given is None else given[torch.from_numpy(rows).to(given.device)]
-    return label_array(given)[rows]
-
-
-def _usual_rows(
-    spoiled: metrics.SpoiledRows, rows: Array, labels: ArrayLike | None, limits: Thresholds
-) -> Array:
-    """Those of the rows that the verdict is from: not far from all others, zero or one and the same.
-
-    Zero or equal rows stay where they are a class of their own, or where nearly all rows are so.
-    """
-    usual = np.setdiff1d(rows, spoiled.far)
-    ids = None if labels is None else class_ids(labels, spoiled.n)[0]
-    several = spoiled.most_equal >= max(FEW_EQUAL, limits.equal_share * spoiled.n)
-    for alike in (spoiled.zero, spoiled.equal[: spoiled.n * several]):
-        others = np.setdiff1d(usual, alike)
-        enough = len(others) > max(_FEW, metrics.FAR_SHARE * len(rows))
-        if enough and not (ids is not None and _are_a_class(ids, alike)):
-            usual = others
-    return usual
-
-
-def _are_a_class(ids: Array, rows: Array) -> bool:
-    """Whether these rows have one label, and most rows with that label are among them."""
-    own = np.unique(ids[rows])
-    return len(own) == 1 and 2 * len(rows) > int((ids == own[0]).sum())
+        Zero or equal rows stay where they are a class, or where nearly all rows are so.
+        """
+        usual = np.setdiff1d(rows, spoiled.far)
+        ids = np.arange(spoiled.n) if self.labels is None else class_ids(self.labels, spoiled.n)[0]
+        several = spoiled.most_equal >= max(FEW_EQUAL, limits.equal_share * spoiled.n)
+        for alike in (spoiled.zero, spoiled.equal[: spoiled.n * several]):
+            own, others = np.isin(ids, ids[alike]), np.setdiff1d(usual, alike)
+            is_class = len(np.unique(ids[own])) == 1 and 1 < len(alike) > own.sum() / 2
+            if not is_class and len(others) > max(_FEW, metrics.FAR_SHARE * len(rows)):
+                usual = others
+        return usual
 
 
 def health_figures(
@@ -168,11 +180,10 @@ def health_figures(
     sample: int,
     seed: int = 0,
     *,
-    modes: bool = False,
     fine_labels: ArrayLike | None = None,
     before: ArrayLike | None = None,
 ) -> Health:
-    """All figures, not yet judged."""
+    """All figures but modes, not yet judged."""
     given = as_rows(embeddings, "embeddings").detach().cpu()
     integers = isinstance(embeddings, Tensor) and not embeddings.is_floating_point()
     epsilon = 0.0 if integers else torch.finfo(given.dtype).eps
@@ -200,8 +211,7 @@ def health_figures(
     if labels is None:
         return health
     health = replace(health, **_class_figures(x, layout, part, health.diameter, margin))
-    health = replace(health, **_inner_figures(part, len(x), fine_labels, before))
-    return with_modes(health, part.rows, layout.classes[part.ids]) if modes else health
+    return replace(health, **_inner_figures(part, len(x), fine_labels, before))
 
 
 def to_host(*parts: Any) -> list[Any]:
@@ -244,14 +254,25 @@ def with_modes(
 ) -> Health:
     """The same health with the modes each class keeps (`metrics.modes_per_class`): EPS §5.1.
 
+    Without fine labels those of the 20 largest classes, on 1,000 rows in all; and none in a point
+    or where neighbours say nothing about the labels: such classes have the modes of all rows, or of
+    rounding.
+
     >>> z = np.array([[0.0], [0.1], [4.0], [4.1], [9.0], [9.1]])
     >>> labels, fine = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 2, 2])
     >>> with_modes(measure(z, labels), z, labels, fine).modes_per_class
     {0: 2, 1: 1}
     """
-    if not health.classes:
+    if not health.classes or (fine_labels is None and health.verdict in _WITHOUT_MODES):
         return health
-    counted = metrics.modes_per_class(embeddings, labels, fine_labels, seed=seed)
+    x = as_rows(embeddings).detach().cpu()
+    ids, names = class_ids(labels, len(x))
+    if fine_labels is None:
+        largest = np.argsort(-np.bincount(ids), kind="stable")[:_MODE_CLASSES]
+        rows = np.flatnonzero(np.isin(ids, largest))
+        rows = rows[balanced_rows(ids[rows], _MODE_ROWS, np.random.default_rng(seed))]
+        x, ids = x[rows], ids[rows]
+    counted = metrics.modes_per_class(x, names[ids], fine_labels, seed=seed)
     counts = zip(counted.classes.tolist(), counted.modes.tolist(), strict=True)
     modes = {label: int(count) for label, count in counts if not math.isnan(count)}
     classes = (replace(entry, modes=modes.get(entry.label)) for entry in health.classes)

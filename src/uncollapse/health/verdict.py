@@ -372,8 +372,9 @@ def judge(
     class-collapse, shrinking, dimensional-collapse, cone, spoiled-rows, uninformative; but a fall
     in scale that the loss of axes explains (by sqrt(axes / room)) comes after the loss of axes. The
     last three only say what an embedding is like, the others how it was lost.
+    For rows of length 1 a fall in scale says less than the cone it has led to, which comes before.
     Where there are figures without spoiled rows (`Health.robust`), these decide; spoiled-rows is
-    then said where with them something else was wrong. For rows of length 1 a fall in scale says less than the cone it has led to, which comes before.
+    then said where with those rows something else was wrong.
     Verdicts in `ignore` are not given. `cosine` as for `measure`.
 
     **Dimensional collapse and classes.** C classes that are nearly points lie on C − 1 axes however

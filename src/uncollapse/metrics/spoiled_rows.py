@@ -155,33 +155,32 @@ def find_spoiled(
     if neighbours and len(different) > 2:
         some = z if len(different) == len(z) else z[torch.from_numpy(different)]
         hubs, reach, near, asked = _by_neighbours(some, progress)
-    kinds = (np.flatnonzero(rows) for rows in (~finite, zero, copies, equal))
+    invalid, zeros, repeated, most = map(np.flatnonzero, (~finite, zero, copies, equal))
     # Where nearly all rows are zero, zero is what the others are far from.
     usual = plain if plain.sum() > FAR_SHARE * finite.sum() else finite
-    by_search = different[hubs], reach, different[near], asked
-    far = _far_out(z, np.flatnonzero(usual))
-    return SpoiledRows(len(z), *kinds, far, *by_search, int(same.sum()))
+    far, by_search = _far_out(z, np.flatnonzero(usual), group), (reach, different[near], asked)
+    counts = invalid, zeros, repeated, most, far, different[hubs], *by_search
+    return SpoiledRows(len(z), *counts, int(same.sum()))
 
 
-def _far_out(z: Tensor, rows: Array) -> Array:
-    """Those of the rows that are far from all others, copies of themselves left out."""
+def _far_out(z: Tensor, rows: Array, group: Array) -> Array:
+    """Those of the rows that are far from all others but copies of themselves, one `group`."""
     few = FAR_SHARE * len(rows)
     if few < 1:
         return rows[:0]
-    centre = z[torch.from_numpy(rows[sample_queries(len(rows), _QUERIES)])].double().median(0)[0]
-    parts = torch.from_numpy(rows).split(max(1, _VALUES // z.shape[1]))
-    gaps = (torch.linalg.vector_norm(z[part].double() - centre, dim=1) for part in parts)
-    distance = torch.cat(list(gaps)).numpy()
+    centre = z[rows[sample_queries(len(rows), _QUERIES)]].double().median(0)[0]
+    parts = torch.split(torch.from_numpy(rows), max(1, _VALUES // z.shape[1]))
+    gaps = [torch.linalg.vector_norm(z[part].double() - centre, dim=1) for part in parts]
+    distance = torch.cat(gaps).numpy()
     limit = _FAR_TIMES * np.median(distance)
-    far = rows[distance > limit]
-    if not 0 < len(far) <= few:
-        return rows[:0]
-    _, first, group = np.unique(equal_rows(z[far])[0], return_index=True, return_inverse=True)
-    if len(first) == 1:
-        return far
-    others = z[far[first]]
-    apart = nearest(others, others, 1, torch.arange(len(first)), progress=False).distances[:, 0]
-    return far[(apart.numpy() > limit)[group]]
+    far: Array = rows[distance > limit]
+    different = far[np.unique(group[far], return_index=True)[1]]
+    if len(far) > few or len(different) < 2:
+        return far[: len(far) * (len(far) <= few)]
+    others = z[different]
+    apart = nearest(others, others, 1, torch.arange(len(others))).distances[:, 0].numpy()
+    alone: Array = far[np.isin(group[far], group[different[apart > limit]])]
+    return alone
 
 
 def _by_neighbours(z: Tensor, progress: ProgressOption) -> tuple[Array, Array, Array, int]:
