@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import uncollapse as uc
+from _cifar import cifar_pixels
 from uncollapse._base.files import write_json
 from uncollapse.backbones import build
 from uncollapse.data import DataError, LabelledImages, load
@@ -184,10 +185,7 @@ def intents() -> Iterator[tuple[str, Set, None]]:
 
 def small_pictures() -> Iterator[tuple[str, Set, None]]:
     """5,000 test pictures of CIFAR-100, by the pixels alone: neighbours know little."""
-    data = load("cifar100", split="test").by_fine_labels()
-    rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:5000]
-    x, labels = data[rows]
-    yield "CIFAR-100, pixels", (x.float().flatten(1).numpy(), np.asarray(labels)), None
+    yield "CIFAR-100, pixels", cifar_pixels(5000), None
 
 
 def pixels(name: str, split: str, size: int) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to col
 PULLS_DIRECTIONS = 0.05  # direction drift above which a loss is said to pull directions together
 _LEARNT = 0.5  # above chance: classes that are apart
 FEW_EQUAL = 5  # so many copies of a row are nothing yet
+_WIDER = 3  # times the spread: by so much a few rows hide all others
 _DISTINCT = 0.1  # above chance: fine labels that neighbours share a little more often
 
 
@@ -424,8 +425,12 @@ def judge(
 def _robustly(plain: Health, robust: Health, limits: Thresholds) -> Health:
     """The verdict of the figures without spoiled rows; where that is good, the rows may be one."""
     verdict, reasons = robust.verdict, robust.reasons
-    if verdict in ("healthy", "uninformative") and plain.verdict not in ("healthy", verdict):
-        hidden = f"a few rows hide all others: with them the verdict is {plain.verdict}"
+    wide = plain.spread > _WIDER * robust.spread
+    if verdict in ("healthy", "uninformative") and (
+        wide or plain.verdict not in ("healthy", verdict)
+    ):
+        hidden = f"a few rows hide all others: with them the verdict would be {plain.verdict}"
+        hidden = f"{hidden}, the spread {plain.spread / robust.spread:.3g} times as large"
         reasons = (_spoiled(plain, limits, None) or hidden, *reasons * (verdict != "healthy"))
         verdict = "spoiled-rows"
     reasons = (*reasons, *plain.left_out, *_left_out(plain))
