@@ -50,7 +50,7 @@ _NEIGHBOURS = 5  # of a row at the start, inside its class
 _ROOM = 3  # a class counts if it has rows for this many neighbourhoods
 _TIE = 2.0**-40  # relative: equal distances that rounding tells apart
 _VOTES_TIE = 1e-9  # relative difference of distances that counts as none
-_MODE_CLASSES, _MODE_ROWS = 20, 1000  # that are looked at for modes: the largest classes, evenly
+_MODE_CLASSES, _MODE_ROWS = 20, 800  # that are looked at for modes: the largest classes, evenly
 _WITHOUT_MODES = ("network-collapse", "diverging", "uninformative")
 _FEW = 8  # rows that are judged without spoiled ones, at least
 _BINS = 40
@@ -115,10 +115,8 @@ def measure(
     given = _Given(embeddings, labels, fine_labels, before, (limits.margin or 0.0, sample, seed))
     health, rows = given.health(spoiled, names, limits)
     health = judge(health, limits, reference, cosine=cosine)
-    if not modes or labels is None:
-        return health
     z, coarse, _, _ = given.select(rows)
-    return with_modes(health, z, coarse, seed=seed)
+    return with_modes(health, z, coarse, seed=seed) if modes and health.classes else health
 
 
 class _Given(NamedTuple):
@@ -254,7 +252,7 @@ def with_modes(
 ) -> Health:
     """The same health with the modes each class keeps (`metrics.modes_per_class`): EPS §5.1.
 
-    Without fine labels those of the 20 largest classes, on 1,000 rows in all; and none in a point
+    Without fine labels those of the 20 largest classes, on 800 rows in all; and none in a point
     or where neighbours say nothing about the labels: such classes have the modes of all rows, or of
     rounding.
 

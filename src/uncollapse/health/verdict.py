@@ -425,12 +425,10 @@ def judge(
 def _robustly(plain: Health, robust: Health, limits: Thresholds) -> Health:
     """The verdict of the figures without spoiled rows; where that is good, the rows may be one."""
     verdict, reasons = robust.verdict, robust.reasons
-    wide = plain.spread > _WIDER * robust.spread
-    if verdict in ("healthy", "uninformative") and (
-        wide or plain.verdict not in ("healthy", verdict)
-    ):
+    bad = plain.verdict not in ("healthy", verdict) or plain.spread > _WIDER * robust.spread
+    if bad and verdict in ("healthy", "uninformative"):
         hidden = f"a few rows hide all others: with them the verdict would be {plain.verdict}"
-        hidden = f"{hidden}, the spread {plain.spread / robust.spread:.3g} times as large"
+        hidden += f", the spread {plain.spread / robust.spread:.3g} times as large"
         reasons = (_spoiled(plain, limits, None) or hidden, *reasons * (verdict != "healthy"))
         verdict = "spoiled-rows"
     reasons = (*reasons, *plain.left_out, *_left_out(plain))

@@ -37,8 +37,7 @@ def make_suspects_page(
     """
     given = label_array(labels)
     known = {} if names is None else dict(enumerate(map(short_line, names)))
-    suspects: list[list[object]] = []
-    kinds = result.listed
+    kinds, suspects = result.listed, list[list[object]]()
     for row, kind in kinds.items():
         name = Cell(short_line(known[row], _NAME), note=f"row {row}") if known else row
         wrong = round(float(result.wrong[row]), 3)
