@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -391,9 +392,9 @@ def judge(
     check_kind("health", health, Health, "a Health, as measure gives")
     limits, unit = Thresholds.of(thresholds), health.norms.are_one
     if health.robust is not None:
-        how: dict[str, Any] = {"cosine": cosine, "ignore": ignore}
-        plain = judge(replace(health, robust=None), limits, reference, **how)
-        return _robustly(plain, judge(health.robust, limits, reference, **how), limits)
+        again = partial(judge, reference=reference, cosine=cosine, ignore=ignore)
+        plain = again(replace(health, robust=None), limits)
+        return _robustly(plain, again(health.robust, limits), limits)
     reference = Reference.of(reference)
     order = (*_FIRST, *(name for name in VERDICTS if name != "uninformative"), "uninformative")
     relative = None
