@@ -2,6 +2,7 @@
 
 python benchmarks/health.py              cost, delay, known states and the table of figures
 python benchmarks/health.py --watch      cost alone
+python benchmarks/health.py --measure    what `measure` costs where classes have merged
 python benchmarks/health.py --drift      drift of every loss with every miner
 python benchmarks/health.py --training   the monitor on Omniglot letters (UNCOLLAPSE_DATA)
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -252,6 +254,35 @@ def print_drifts(name: str, rows: list[DriftRow], *, modes: bool = False) -> Non
         print(f"| {positive.replace('_', '-')} | " + " | ".join(cells) + " |")
 
 
+def merged(bar: float = 3.0) -> bool:
+    """CPU seconds of `measure` on 2,000 x 64 rows, with modes and without."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(2000, 64, generator=generator)
+    lumps = torch.randn(10, 64, generator=generator)
+    tails = rows / torch.rand(2000, 1, generator=generator)
+    kinds = {
+        "ten lumps, labels at random": 5 * lumps[torch.arange(2000) * 7919 % 10] + rows,
+        "four lumps that classes share": 5 * lumps[torch.arange(2000) // 7 % 4] + 0.01 * rows,
+        "a point": 1 + 1e-7 * rows,
+        "mostly zeros": (rows - 2).clamp(min=0),
+        "heavy tails": 1e-4 * tails,
+    }
+    measure(rows, torch.arange(2000) % 10)  # what loads once
+    good = True
+    for classes in (2, 10, 100, 1000):
+        labels = torch.randperm(2000, generator=generator) % classes
+        for name, z in kinds.items():
+            seconds = []
+            for modes in (False, True):
+                start = time.process_time()
+                verdict = measure(z, labels, modes=modes).verdict
+                seconds.append(time.process_time() - start)
+            good &= seconds[1] <= bar
+            line = f"{classes:5d} classes, {name:30s} {seconds[0]:5.2f} s without modes"
+            print(f"{line}, {seconds[1]:5.2f} s with ({verdict})", flush=True)
+    return good
+
+
 def training(seeds: int, steps: int) -> bool:
     """The monitor on letters: its verdict against the step at which R@1 reaches chance."""
     data, test = (load("omniglot", split=split, size=32) for split in ("train", "test"))
@@ -312,6 +343,7 @@ def _run(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--watch", action="store_true")
+    parser.add_argument("--measure", action="store_true")
     parser.add_argument("--drift", action="store_true")
     parser.add_argument("--training", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
@@ -320,6 +352,8 @@ def main() -> int:
     one_thread()
     if chosen.watch:
         return 0 if cost() else 1
+    if chosen.measure:
+        return 0 if merged() else 1
     if chosen.drift:
         drifts()
         return 0

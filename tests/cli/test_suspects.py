@@ -32,7 +32,7 @@ def test_wrong_labels_are_listed_and_the_csv_file_has_every_row_worst_first(labe
     said = cli("suspects", "z.npz").out
     assert max(map(len, said.splitlines())) <= 80
     assert "3 suspect; about" in said
-    pairs = [line.split()[-6:-4] for line in said.splitlines() if " of 10 " in line]
+    pairs = [line.split()[-7:-5] for line in said.splitlines() if " of 10 " in line]
     assert sorted(pairs) == [["ant", "bee"], ["bee", "dog"], ["dog", "ant"]]  # given, suggested
     words = ["suspects", "z.npz", "-k", "6", "-n", "1", "--csv", "all.csv"]
     assert "2 more than shown, --csv has them all" in cli(*words).text
@@ -43,6 +43,7 @@ def test_wrong_labels_are_listed_and_the_csv_file_has_every_row_worst_first(labe
     assert scores == sorted(scores, reverse=True)
     assert all(row["label"] == labels[int(row["row"])] for row in rows)
     assert {int(row["row"]): row["suggested"] for row in rows if row["suspect"] == "1"} == RIGHT
+    assert [row["candidate"] for row in rows] == ["0"] * 100  # all others are surely right
     near = [int(row) for row in rows[0]["neighbours"].split()]
     assert len(near) == 6
     assert rows[0]["labels"].split(" | ") == labels[near].tolist()
@@ -99,3 +100,24 @@ def test_a_run_is_judged_by_its_own_network_and_pictures(folder, cli):
     assert "was trained on these labels" in words
     assert (folder / "all.csv").read_text().splitlines()[1].startswith("3,")
     assert "data:image/png" in (folder / "p.html").read_text()
+
+
+def test_candidates_follow_the_suspects_everywhere(cli, folder):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(20), 40)
+    z = rng.normal(size=(20, 8))[labels] + 0.75 * rng.normal(size=(800, 8))
+    wrong = rng.permutation(800)[:80]
+    labels[wrong] = (labels[wrong] + rng.integers(1, 20, 80)) % 20
+    np.savez("z.npz", embeddings=z, labels=labels)
+    words = ["suspects", "z.npz", "-n", "200", "--csv", "all.csv", "--html", "page.html"]
+    lines = cli(*words).out.splitlines()
+    kinds = [line.split()[-1] for line in lines if " of 10 " in line]
+    with open("all.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    few = sum(row["candidate"] == "1" for row in rows)
+    assert few > 5
+    assert kinds == ["suspect"] * (len(kinds) - few) + ["candidate"] * few
+    marks = [row["suspect"] + row["candidate"] for row in rows]
+    assert marks == ["10"] * (len(kinds) - few) + ["01"] * few + ["00"] * (800 - len(kinds))
+    assert f"{few} candidates (about " in " ".join(lines)
+    assert (folder / "page.html").read_text().count(">candidate<") == few

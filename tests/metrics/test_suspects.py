@@ -183,3 +183,42 @@ def test_what_cannot_be_judged_is_refused_by_name():
     refuses(suspect_labels, good, labels=[[0, 0, 0, 0], [0, 1, 2, 3], [0, 0, 1]])
     refuses(suspect_labels, good, neighbours=[0], max_memory=["much"])
     refuses(suspect_labels, good | {"normalize": True}, embeddings=[np.zeros((4, 2))])
+
+
+def test_candidates_are_the_rows_that_follow_down_to_the_estimated_number():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(20), 40)
+    z = rng.normal(size=(20, 8))[labels] + 0.75 * rng.normal(size=(800, 8))
+    wrong = rng.permutation(800)[:80]
+    labels[wrong] = (labels[wrong] + rng.integers(1, 20, 80)) % 20
+    result = suspect_labels(z, labels)
+    assert len(result.candidates) == round(result.expected) - len(result.rows) > 5
+    assert [*result.listed] == result.ranking[: round(result.expected)].tolist()
+    assert [*result.listed.values()] == ["suspect"] * len(result.rows) + ["candidate"] * len(
+        result.candidates
+    )
+    chance = result.wrong[result.candidates]
+    assert 0.05 <= chance.min() <= chance.max() <= 0.5
+    hits = np.isin(result.candidates, wrong).sum()
+    assert abs(hits - chance.sum()) < 3 * np.sqrt((chance * (1 - chance)).sum()) + 1
+    assert f"{len(result.candidates)} candidates (about {chance.sum():.0f} of them wrong)" in str(
+        result
+    )
+
+
+def test_where_neighbours_say_nothing_there_are_no_candidates():
+    rng = np.random.default_rng(0)
+    result = suspect_labels(rng.normal(size=(200, 4)), rng.integers(0, 5, 200))
+    assert result.information == 0
+    assert result.listed == {}
+
+
+def test_rows_that_are_hardly_ever_wrong_are_no_candidates():
+    z, labels = np.repeat([0.0, 9.0], 50)[:, None], np.repeat([0, 1], 50)
+    labels[3] = 1
+    result = suspect_labels(z + np.random.default_rng(0).normal(size=(100, 2)), labels)
+    assert (result.rows.tolist(), round(result.expected)) == (
+        [3],
+        2,
+    )  # half of wrong ones are right
+    assert result.candidates.tolist() == []

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
     from uncollapse.metrics import SuspectLabels
 
-_PAGE = 60  # suspects that a page shows as pictures or texts
+_PAGE = 60  # rows that a page shows as pictures or texts
 _NEIGHBOURS = 6  # that it shows of each
-_HEAD = ["row", "name", "label", "suggested", "wrong", "score", "suspect", "neighbours", "labels"]
+_HEAD = ["row", "name", "label", "suggested", "wrong", "score", "suspect", "candidate"]
+_HEAD += ["neighbours", "labels"]
 
 
 @options.grouped
@@ -50,9 +51,9 @@ def command(
     say_cost(len(labels), *rows.source.points.shape)
     result = uc.suspect_labels(rows.source.points, labels, neighbours=k, normalize=normalize)
     names = None if rows.source.names is None else rows.source.row_names
-    if len(result.rows):
+    if result.listed:
         show(_table(result, most, labels, names))
-    more = max(0, len(result.rows) - most)
+    more = max(0, len(result.listed) - most)
     say(str(result) + (f"; {more:,} more than shown, --csv has them all" if more else ""))
     if rows.about:
         say(f"{rows.source.title}: {rows.about}")
@@ -68,23 +69,24 @@ def command(
 def _table(result: SuspectLabels, most: int, labels: Array, names: list[str] | None) -> Table:
     """The worst of them, with the label that their neighbours suggest."""
     named = ["name"] * (names is not None)
-    table = Table(["row", *named, "label", "suggested", "agree", "P(wrong)"])
-    for row in result.rows[:most].tolist():
+    table = Table(["row", *named, "label", "suggested", "agree", "P(wrong)", "kind"])
+    for row, kind in list(result.listed.items())[:most]:
         near = labels[result.neighbours[row]]
         agree = f"{int((near == result.suggested[row]).sum())} of {len(near)}"
         cells = [str(row), *([] if names is None else [names[row]]), str(labels[row])]
-        cells += [str(result.suggested[row]), agree, f"{result.wrong[row]:.3f}"]
+        cells += [str(result.suggested[row]), agree, f"{result.wrong[row]:.3f}", kind]
         table.add(*map(visible, cells))
     return table
 
 
 def _lines(result: SuspectLabels, labels: Array, names: list[str] | None) -> list[list[object]]:
     """Every row that could be judged, worst first, with its neighbours and their labels."""
-    suspect, lines = set(result.rows.tolist()), []
+    kinds, lines = result.listed, []
     for row in result.ranking.tolist():
         near = result.neighbours[row]
         name = "" if names is None else names[row]
-        figures = f"{result.wrong[row]:.6f}", f"{result.score[row]:.4f}", int(row in suspect)
+        marks = [int(kinds.get(row) == kind) for kind in ("suspect", "candidate")]
+        figures = f"{result.wrong[row]:.6f}", f"{result.score[row]:.4f}", *marks
         rows, words = " ".join(map(str, near.tolist())), " | ".join(map(str, labels[near].tolist()))
         lines.append([row, name, labels[row], result.suggested[row], *figures, rows, words])
     return lines
@@ -95,7 +97,7 @@ def _page(
 ) -> Path:
     from uncollapse.report.suspects_page import make_suspects_page
 
-    shown = result.rows[:_PAGE].tolist()
+    shown = list(result.listed)[:_PAGE]
     near = {row: result.neighbours[row, :_NEIGHBOURS].tolist() for row in shown}
     images = None
     if rows.pictures is not None and shown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from uncollapse.distances import binary_scale, pairwise_distances, working_dtype
 from uncollapse.geometry import Thickness, thickness
 from uncollapse.geometry.diameters import diameter_bracket
 from uncollapse.health.verdict import (
+    FEW_EQUAL,
     ClassHealth,
     Cosines,
     Health,
@@ -49,6 +50,9 @@ _NEIGHBOURS = 5  # of a row at the start, inside its class
 _ROOM = 3  # a class counts if it has rows for this many neighbourhoods
 _TIE = 2.0**-40  # relative: equal distances that rounding tells apart
 _VOTES_TIE = 1e-9  # relative difference of distances that counts as none
+_MODE_CLASSES, _MODE_ROWS = 20, 800  # that are looked at for modes: the largest classes, evenly
+_WITHOUT_MODES = ("network-collapse", "diverging", "uninformative")
+_FEW = 8  # rows that are judged without spoiled ones, at least
 _BINS = 40
 _PART = 256  # rows of a sample whose distances are compared together
 _COSINE_ROWS = 512  # whose 130,000 pairs give the quantiles of the cosine
@@ -67,6 +71,7 @@ def measure(
     seed: int = 0,
     cosine: bool = True,
     spoiled: metrics.SpoiledRows | None = None,
+    names: ArrayLike | None = None,
 ) -> Health:
     """Measure an embedding and say whether it has collapsed.
 
@@ -75,7 +80,7 @@ def measure(
     too many pairs (from about 23,000 rows of 384 dimensions on): then they are the largest distance
     between rows far from the centre, and `diameter_most` bounds them. What would cost N² is
     measured on `sample` rows, evenly over classes; separation is then an upper bound. `modes=False`
-    skips the slowest part, the modes of each class, which are not in the verdict. `cosine=False`:
+    skips the modes of the 20 largest classes, which are not in the verdict. `cosine=False`:
     rows are compared by Euclidean distance alone, so only rows of length 1 can be a cone.
 
     **One snapshot can decide** that all rows agree to the precision of their dtype, or to four
@@ -84,7 +89,11 @@ def measure(
     whether a diameter of 2e-5 about the origin is a collapse or small units. That takes a scale:
     `reference` (a healthy earlier `Health`, or its diameter), or `Thresholds(margin=...)`.
     Shrinking and diverging need a reference. NaN or infinite rows are left out if they are at most
-    one in twenty; more are `diverging`, all figures NaN. `spoiled`: what `find_spoiled` found here.
+    one in twenty; more are `diverging`, all figures NaN.
+
+    **Rows that spoil the others** (`spoiled`, which `find_spoiled` gives) do not decide: where some
+    are zero, one and the same, or at most 2 % far from all others, the verdict is from the figures
+    without them, `Health.robust`; reasons name these rows, by `names` if given.
 
     **Modes that merged inside classes** (EPS §4) are seen by `fine_labels`, beside the reference's
     or chance; without, by `before`, the same rows at the start, then the reference too by default.
@@ -103,17 +112,63 @@ def measure(
         how: dict[str, Any] = {"fine_labels": fine_labels, "sample": sample, "seed": seed}
         reference = measure(before, labels, modes=False, **how)
     spoiled = spoiled or metrics.find_spoiled(embeddings, neighbours=False)
-    if 0 < len(spoiled.invalid) <= metrics.FEW_INVALID * spoiled.n:
-        kept = spoiled.kept(["invalid"])
-        embeddings = embeddings[kept]
-        before = None if before is None else as_rows(before)[kept]
-        labels = None if labels is None else label_array(labels)[kept]
-        fine_labels = None if fine_labels is None else label_array(fine_labels)[kept]
-    inner: dict[str, Any] = {"modes": modes, "fine_labels": fine_labels, "before": before}
-    health = health_figures(embeddings, labels, limits.margin or 0.0, sample, seed, **inner)
-    lost, zero, equal = len(spoiled.invalid), len(spoiled.zero), spoiled.most_equal
-    health = replace(health, invalid_rows=lost, zero_rows=zero, equal_rows=equal)
-    return judge(health, limits, reference, cosine=cosine)
+    given = _Given(embeddings, labels, fine_labels, before, (limits.margin or 0.0, sample, seed))
+    health, rows = given.health(spoiled, names, limits)
+    health = judge(health, limits, reference, cosine=cosine)
+    z, coarse, _, _ = given.select(rows)
+    return with_modes(health, z, coarse, seed=seed) if modes and health.classes else health
+
+
+class _Given(NamedTuple):
+    """What is known of each row, and margin, sample and seed to measure them with."""
+
+    embeddings: Tensor
+    labels: ArrayLike | None
+    fine_labels: ArrayLike | None
+    before: ArrayLike | None
+    how: tuple[float, int, int]
+
+    def select(self, rows: Array) -> tuple[Tensor, Any, Any, Any]:
+        """The same of some rows, or all."""
+        if len(rows) == len(self.embeddings):
+            return self[:4]
+        labels, fine = (None if x is None else label_array(x)[rows] for x in self[1:3])
+        before = None if self.before is None else as_rows(self.before)[rows]
+        return self.embeddings[rows], labels, fine, before
+
+    def figures(self, rows: Array) -> Health:
+        """The figures of some rows."""
+        z, labels, fine, before = self.select(rows)
+        return health_figures(z, labels, *self.how, fine_labels=fine, before=before)
+
+    def health(
+        self, spoiled: metrics.SpoiledRows, names: ArrayLike | None, limits: Thresholds
+    ) -> tuple[Health, Array]:
+        """Figures of all rows but a few invalid ones, and without spoiled ones; which rows."""
+        lost, zero, equal = len(spoiled.invalid), len(spoiled.zero), spoiled.most_equal
+        rows = spoiled.kept(["invalid"] if lost <= metrics.FEW_INVALID * spoiled.n else [])
+        health = replace(self.figures(rows), invalid_rows=lost, zero_rows=zero, equal_rows=equal)
+        usual = self.usual(spoiled, rows, limits)
+        if len(usual) == len(rows) or math.isnan(health.diameter):
+            return health, rows
+        words = spoiled.sentences(None if names is None else label_array(names))
+        named = tuple(words[kind] for kind in ("zero", "duplicates", "far") if kind in words)
+        return replace(health, robust=self.figures(usual), left_out=named), rows
+
+    def usual(self, spoiled: metrics.SpoiledRows, rows: Array, limits: Thresholds) -> Array:
+        """The rows that decide: not far from all others, not zero or one and the same.
+
+        Zero or equal rows stay where they are a class, or where nearly all rows are so.
+        """
+        usual = np.setdiff1d(rows, spoiled.far)
+        ids = np.arange(spoiled.n) if self.labels is None else class_ids(self.labels, spoiled.n)[0]
+        several = spoiled.most_equal >= max(FEW_EQUAL, limits.equal_share * spoiled.n)
+        for alike in (spoiled.zero, spoiled.equal[: spoiled.n * several]):
+            own, others = np.isin(ids, ids[alike]), np.setdiff1d(usual, alike)
+            is_class = len(np.unique(ids[own])) == 1 and 1 < len(alike) > own.sum() / 2
+            if not is_class and len(others) > max(_FEW, metrics.FAR_SHARE * len(rows)):
+                usual = others
+        return usual
 
 
 def health_figures(
@@ -123,11 +178,10 @@ def health_figures(
     sample: int,
     seed: int = 0,
     *,
-    modes: bool = False,
     fine_labels: ArrayLike | None = None,
     before: ArrayLike | None = None,
 ) -> Health:
-    """All figures, not yet judged."""
+    """All figures but modes, not yet judged."""
     given = as_rows(embeddings, "embeddings").detach().cpu()
     integers = isinstance(embeddings, Tensor) and not embeddings.is_floating_point()
     epsilon = 0.0 if integers else torch.finfo(given.dtype).eps
@@ -155,8 +209,7 @@ def health_figures(
     if labels is None:
         return health
     health = replace(health, **_class_figures(x, layout, part, health.diameter, margin))
-    health = replace(health, **_inner_figures(part, len(x), fine_labels, before))
-    return with_modes(health, part.rows, layout.classes[part.ids]) if modes else health
+    return replace(health, **_inner_figures(part, len(x), fine_labels, before))
 
 
 def to_host(*parts: Any) -> list[Any]:
@@ -199,14 +252,25 @@ def with_modes(
 ) -> Health:
     """The same health with the modes each class keeps (`metrics.modes_per_class`): EPS §5.1.
 
+    Without fine labels those of the 20 largest classes, on 800 rows in all; and none in a point
+    or where neighbours say nothing about the labels: such classes have the modes of all rows, or of
+    rounding.
+
     >>> z = np.array([[0.0], [0.1], [4.0], [4.1], [9.0], [9.1]])
     >>> labels, fine = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 2, 2])
     >>> with_modes(measure(z, labels), z, labels, fine).modes_per_class
     {0: 2, 1: 1}
     """
-    if not health.classes:
+    if not health.classes or (fine_labels is None and health.verdict in _WITHOUT_MODES):
         return health
-    counted = metrics.modes_per_class(embeddings, labels, fine_labels, seed=seed)
+    x = as_rows(embeddings).detach().cpu()
+    ids, names = class_ids(labels, len(x))
+    if fine_labels is None:
+        largest = np.argsort(-np.bincount(ids), kind="stable")[:_MODE_CLASSES]
+        rows = np.flatnonzero(np.isin(ids, largest))
+        rows = rows[balanced_rows(ids[rows], _MODE_ROWS, np.random.default_rng(seed))]
+        x, ids = x[rows], ids[rows]
+    counted = metrics.modes_per_class(x, names[ids], fine_labels, seed=seed)
     counts = zip(counted.classes.tolist(), counted.modes.tolist(), strict=True)
     modes = {label: int(count) for label, count in counts if not math.isnan(count)}
     classes = (replace(entry, modes=modes.get(entry.label)) for entry in health.classes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,8 @@ NO_DRIFT = 0.02  # drifts up to this do not shrink: that of a healthy batch vari
 DANGEROUS = 0.25  # drift above which, without a probe, runs are expected to collapse
 PULLS_DIRECTIONS = 0.05  # direction drift above which a loss is said to pull directions together
 _LEARNT = 0.5  # above chance: classes that are apart
-_FEW_EQUAL = 5  # so many copies of a row are nothing yet
+FEW_EQUAL = 5  # so many copies of a row are nothing yet
+_WIDER = 3  # times the spread: by so much a few rows hide all others
 _DISTINCT = 0.1  # above chance: fine labels that neighbours share a little more often
 
 
@@ -108,6 +110,7 @@ class Reference:
     def of(cls, given: Health | Reference | float | None) -> Reference | None:
         """What a user may call a reference: a state, its scale, or its diameter alone."""
         if isinstance(given, Health):
+            given = given.robust or given
             known = (given.cdnv, given.fine_agreement, given.fine_chance)
             numbers = (math.nan if value is None else value for value in known)
             return cls(given.diameter, given.spread, *numbers)
@@ -139,7 +142,9 @@ class Health(Shown):
     Distances: histograms `within` and `between` classes; without labels all are `between`.
     `sampled` rows were used for all but n, scale, class diameters and the thickness bracket.
     Spoiled rows (`metrics.find_spoiled`), of all that were given: `invalid_rows`, which were left
-    out; `zero_rows`; `equal_rows`, how often the most frequent other row stands there.
+    out; `zero_rows`; `equal_rows`, how often the most frequent other row stands there. `robust` are
+    the figures without zero rows, those and at most 2 % that are far from all others, if there are
+    any (`left_out` names them): the verdict is from these.
     """
 
     n: int
@@ -175,6 +180,8 @@ class Health(Shown):
     invalid_rows: int = 0
     zero_rows: int = 0
     equal_rows: int = 0
+    robust: Health | None = None
+    left_out: tuple[str, ...] = ()
     verdict: str = "healthy"
     reasons: tuple[str, ...] = ()
     advice: str = ""
@@ -199,12 +206,16 @@ class Health(Shown):
         if tight:
             numbers["tightness"] = float(np.median(tight))
         numbers["verdict"] = float(list(VERDICTS).index(self.verdict))
+        if self.robust is not None:
+            robust = self.robust.scalars()
+            numbers |= {f"robust_{name}": robust[name] for name in _ROBUST if name in robust}
         return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in plain numbers, strings, lists and dicts; `from_dict` reads it back."""
         plain = asdict(self)
         plain["thickness"]["direction"] = self.thickness.direction.tolist()
+        plain["robust"] = None if self.robust is None else self.robust.to_dict()
         return plain
 
     @classmethod
@@ -219,7 +230,9 @@ class Health(Shown):
                 given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
                 values[name] = kind(**given)
         values["classes"] = tuple(ClassHealth(**each) for each in values["classes"])
-        values["reasons"] = tuple(values["reasons"])
+        values |= {name: tuple(values.get(name, ())) for name in ("reasons", "left_out")}
+        if values.get("robust"):
+            values["robust"] = cls.from_dict(values["robust"])
         return cls(**values)
 
     def card(self) -> Card:
@@ -239,6 +252,7 @@ class Health(Shown):
 
 
 _SHOWN = ("rows", "columns", "diameter", "spread", "mean_cosine", "effective_rank", "agreement")
+_ROBUST = ("diameter", "spread", "mean_norm", "mean_cosine", "effective_rank", "axes")
 _PARTS = {"norms": Norms, "cosines": Cosines, "nearest": NearestLabels}
 _PARTS |= {"within": Histogram, "between": Histogram}
 
@@ -361,6 +375,8 @@ def judge(
     in scale that the loss of axes explains (by sqrt(axes / room)) comes after the loss of axes. The
     last three only say what an embedding is like, the others how it was lost.
     For rows of length 1 a fall in scale says less than the cone it has led to, which comes before.
+    Where there are figures without spoiled rows (`Health.robust`), these decide; spoiled-rows is
+    then said where with those rows something else was wrong.
     Verdicts in `ignore` are not given. `cosine` as for `measure`.
 
     **Dimensional collapse and classes.** C classes that are nearly points lie on C − 1 axes however
@@ -375,6 +391,10 @@ def judge(
     """
     check_kind("health", health, Health, "a Health, as measure gives")
     limits, unit = Thresholds.of(thresholds), health.norms.are_one
+    if health.robust is not None:
+        again = partial(judge, reference=reference, cosine=cosine, ignore=ignore)
+        plain = again(replace(health, robust=None), limits)
+        return _robustly(plain, again(health.robust, limits), limits)
     reference = Reference.of(reference)
     order = (*_FIRST, *(name for name in VERDICTS if name != "uninformative"), "uninformative")
     relative = None
@@ -401,6 +421,19 @@ def judge(
             held.insert(held.index("shrinking"), better)
     every = tuple(why for name in held for why in reasons[name])
     return replace(health, verdict=held[0], reasons=(*every, *_left_out(health)))
+
+
+def _robustly(plain: Health, robust: Health, limits: Thresholds) -> Health:
+    """The verdict of the figures without spoiled rows; where that is good, the rows may be one."""
+    verdict, reasons = robust.verdict, robust.reasons
+    bad = plain.verdict not in ("healthy", verdict) or plain.spread > _WIDER * robust.spread
+    if bad and verdict in ("healthy", "uninformative"):
+        hidden = f"a few rows hide all others: with them the verdict would be {plain.verdict}"
+        hidden += f", the spread {plain.spread / robust.spread:.3g} times as large"
+        reasons = (_spoiled(plain, limits, None) or hidden, *reasons * (verdict != "healthy"))
+        verdict = "spoiled-rows"
+    reasons = (*reasons, *plain.left_out, *_left_out(plain))
+    return replace(plain, verdict=verdict, reasons=reasons, robust=robust)
 
 
 def scale_ratio(health: Health, reference: Reference | None) -> float:
@@ -579,7 +612,7 @@ def _spoiled(health: Health, limits: Thresholds, reference: Reference | None) ->
     n, words = health.n, []
     if health.zero_rows > max(1, limits.zero_share * n):  # one may be there by right
         words.append(f"{health.zero_rows:,} of {n:,} rows are zero")
-    if health.equal_rows >= max(_FEW_EQUAL, limits.equal_share * n):
+    if health.equal_rows >= max(FEW_EQUAL, limits.equal_share * n):
         words.append(f"{health.equal_rows:,} of {n:,} rows are one and the same")
     return f"{' and '.join(words)}: searches find these instead of others" if words else None
 

@@ -30,11 +30,12 @@ from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.repair import fit_repair
 from uncollapse.metrics.reranking import ReRanking, rerank
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
-from uncollapse.metrics.spoiled_rows import FEW_INVALID, SpoiledRows, find_spoiled
+from uncollapse.metrics.spoiled_rows import FAR_SHARE, FEW_INVALID, SpoiledRows, find_spoiled
 from uncollapse.metrics.suspects import SuspectLabels, suspect_labels
 from uncollapse.metrics.verification_scores import VerificationResult, verification
 
 __all__ = [
+    "FAR_SHARE",
     "FEW_INVALID",
     "ClusteringResult",
     "Interval",

@@ -445,7 +445,7 @@ def _count_modes(x: Array, generator: np.random.Generator) -> int:
 
     For k = 2, 3, ... clusters, gap(k) is the mean logarithm of the k-means inertia of Gaussian
     samples with the data's size and covariance, minus that of the data. A k counts only if the data
-    lie below every sample, by 4 standard deviations; the largest gap wins, none means one mode.
+    lie below every sample by more than the largest gap so far, and by 4 standard deviations.
     Clusters with no valley between them (density along the line of their centres above half of the
     lesser peak) are joined, and those below 5 % of the points (or 3) are dropped. In high dimension
     the samples are what keeps k-means from cutting any cloud in pieces; in low dimension the
@@ -469,7 +469,7 @@ def _modes(x: Array, smallest: int, generator: np.random.Generator) -> list[Arra
     null = generator.standard_normal((_SURROGATES, len(x), len(spread))) * spread
     least = 1e-12 * float((z**2).sum())
     best, labels, k, tried = 0.0, None, 1, 1
-    most = min(len(x) // 2, len(np.unique(z, axis=0)))  # no more clusters than different points
+    most = min(len(x) // smallest, len(np.unique(z, axis=0)))  # no more modes than can be counted
     while tried < min(k + _PATIENCE, most):
         tried += 1
         inertia, assigned = _best_kmeans(z, tried, generator)
@@ -477,7 +477,7 @@ def _modes(x: Array, smallest: int, generator: np.random.Generator) -> list[Arra
         logs = []
         for sample in null:
             logs.append(np.log(max(_best_kmeans(sample, tried, generator)[0], least)))
-            if own >= logs[-1]:
+            if own + best >= logs[-1]:
                 break
         else:
             gap = float(np.mean(logs) - own)

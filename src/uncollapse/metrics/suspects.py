@@ -24,6 +24,7 @@ _PRECISION = 1e-6  # of log τ
 _LEAST = 10.0  # log-likelihood that neighbours must add in all to count as knowing anything
 _HALVINGS = 40
 _DECAY = 0.5  # the neighbour of rank r has r^-0.5 votes
+_UNLIKELY = 0.05  # a label that is less likely wrong is no candidate
 _SURE = 0.999  # the largest share of neighbours that counts as sharing the class
 
 
@@ -122,14 +123,15 @@ def _exp(logarithm: Array) -> Array:
 class SuspectLabels(Shown):
     """The suspect rows, and for every row how likely its label is wrong.
 
-    `rows` are those whose label is likelier wrong than right, worst first; `ranking` all rows that
-    could be judged, worst first. The other arrays have an entry per row: `wrong` is the probability
-    that the label is wrong (0 where it could not be judged), `score` what they are ranked by: the
-    log of how much less likely the neighbours make the label than chance would. `suggested` is the
-    label the neighbours would give, `neighbours` `[N, k]` are their rows, nearest first, and
-    `judged` is False for a row alone in its class. `rate` estimates the share of wrong labels among
-    those judged, `information` is what a row's neighbours tell about its label, in nats: 0 means
-    nothing, and then no label is suspect.
+    `rows` are those whose label is likelier wrong than right, worst first; `candidates` those that
+    follow, down to the estimated number of wrong labels, if `wrong` is at least 0.05; `ranking` all
+    rows that could be judged, worst first. The other arrays have an entry per row: `wrong` is the
+    probability that the label is wrong (0 where it could not be judged), `score` what they are
+    ranked by: the log of how much less likely the neighbours make the label than chance would.
+    `suggested` is the label the neighbours would give, `neighbours` `[N, k]` are their rows,
+    nearest first, and `judged` is False for a row alone in its class. `rate` estimates the share of
+    wrong labels among those judged, `information` is what a row's neighbours tell about its label,
+    in nats: 0 means nothing, and then no label is suspect.
     """
 
     rows: Array
@@ -143,13 +145,27 @@ class SuspectLabels(Shown):
     information: float
 
     @property
+    def candidates(self) -> Array:
+        """The rows that follow the suspect ones, down to the estimated number of wrong labels."""
+        following = self.ranking[len(self.rows) : round(self.expected)]
+        return following[self.wrong[following] >= _UNLIKELY]
+
+    @property
+    def listed(self) -> dict[int, str]:
+        """What suspects and candidates are called, by row, worst first."""
+        names = dict.fromkeys(self.rows.tolist(), "suspect")
+        return names | dict.fromkeys(self.candidates.tolist(), "candidate")
+
+    @property
     def expected(self) -> float:
         """Estimated number of wrong labels among those judged."""
         return self.rate * float(self.judged.sum())
 
     def card(self) -> Card:
         """How many, and the worst five."""
-        worst = [f"row {row}: rather {self.suggested[row]}" for row in self.rows[:5].tolist()]
+        marks = {"suspect": "", "candidate": " (candidate)"}
+        first = list(self.listed.items())[:5]
+        worst = [f"row {row}: rather {self.suggested[row]}{marks[kind]}" for row, kind in first]
         return Card(str(self), worst, "warn" if worst else "", shares={"wrong labels": self.rate})
 
     def __str__(self) -> str:
@@ -159,7 +175,11 @@ class SuspectLabels(Shown):
         alone = len(self.judged) - judged
         left_out = f"; {alone:,} alone in their class, not judged" if alone else ""
         share = f"about {self.expected:,.0f} of {judged:,} labels wrong ({percent(self.rate)})"
-        return f"{len(self.rows):,} suspect; {share}{left_out}"
+        few, right = len(self.candidates), float(self.wrong[self.candidates].sum())
+        words = f", {few:,} candidate{'s' * (few > 1)} (about {right:,.0f} of them wrong)" * (
+            few > 0
+        )
+        return f"{len(self.rows):,} suspect{words}; {share}{left_out}"
 
 
 def suspect_labels(

@@ -235,7 +235,7 @@ def diagnose(
     # Where there are few classes or fine labels, modes are counted on more rows.
     many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
     how: dict[str, Any] = {"fine_labels": fine, "before": before, "cosine": cosine}
-    how["spoiled"] = spoiled
+    how |= {"spoiled": spoiled, "names": named}
     counted = check_bool("modes", modes) and many
     give_back_memory()  # before and after, for what comes next would add to it
     health = measure(z, coarse, thresholds, reference, modes=counted, **how)

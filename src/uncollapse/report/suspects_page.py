@@ -29,18 +29,19 @@ def make_suspects_page(
     images: Mapping[int, Any] | None = None,
     title: str = "Suspect labels",
 ) -> Page:
-    """A card for each row of `near`, which has the neighbours to show, and a table of all suspects.
+    """A card for each row of `near`, which has the neighbours to show, and a table of all
+    suspects and candidates.
 
     `images` are by row, for the rows of `near` and their neighbours; without them the cards have
     names or texts.
     """
     given = label_array(labels)
     known = {} if names is None else dict(enumerate(map(short_line, names)))
-    suspects: list[list[object]] = []
-    for row in result.rows.tolist():
+    kinds, suspects = result.listed, list[list[object]]()
+    for row, kind in kinds.items():
         name = Cell(short_line(known[row], _NAME), note=f"row {row}") if known else row
         wrong = round(float(result.wrong[row]), 3)
-        suspects.append([name, str(given[row]), str(result.suggested[row]), wrong])
+        suspects.append([name, str(given[row]), str(result.suggested[row]), wrong, kind])
     cards = []
     for row, rows in near.items():
         label, suggested = str(given[row]), str(result.suggested[row])
@@ -50,6 +51,7 @@ def make_suspects_page(
         card: dict[str, object] = {
             "label": f"{label} → {suggested}",
             "wrong": f"{result.wrong[row]:.3f}",
+            "kind": kinds.get(row, "not listed"),
             "text": known.get(row, f"row {row}"),
             "votes": ", ".join(f"{count} × {voted}" for voted, count in votes),
             "near": [
@@ -60,12 +62,13 @@ def make_suspects_page(
         if images is not None:
             card |= embedded(contact_sheet([images[row]], [[images[n] for n in rows]], [marks]))
         cards.append(card)
-    head = ["name" if known else "row", "label", "suggested", "P(wrong)"]
+    head = ["name" if known else "row", "label", "suggested", "P(wrong)", "kind"]
     content = {
         "title": title,
         "lead": str(result),
         "figures": {
-            "suspect": len(suspects),
+            "suspect": len(result.rows),
+            "candidates": len(result.candidates),
             "estimated wrong": round(result.expected),
             "share of labels": percent(result.rate),
             "labels judged": int(result.judged.sum()),
