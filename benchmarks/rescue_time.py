@@ -1,6 +1,9 @@
-"""What a rescue costs: CPU time of rescued runs over unguarded ones, run in turn.
+"""What a guard costs: processor time of watched and guarded runs over unwatched ones, in turn.
 
-python benchmarks/rescue_time.py    four places of the study; data in UNCOLLAPSE_DATA
+python benchmarks/rescue_time.py [TURNS]    places of the study; data in UNCOLLAPSE_DATA
+
+A healthy run (easy x semihard) and one that collapses (hard x hard) and races; the latter beside
+the mean of unwatched runs of it and of what usually cures it.
 """
 
 from __future__ import annotations
@@ -8,45 +11,56 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
-from statistics import fmean
+from statistics import median
 
 from _study import Setting, quiet
-from _study_data import available, splits
-from uncollapse.training.session import Session
+from _study_data import available, plain, splits
+from _study_run import started
 
-TURNS = 2
+TURNS = 3
 PLACES = (
-    Setting("noisy intents", "mlp", 18, 8, 64, "hard", "hard"),
-    Setting("noisy letters", "resnet", 18, 8, 64, "hard", "hard"),
-    Setting("letters", "conv2", 18, 8, 64, "hard", "hard"),
-    Setting("people", "resnet", 18, 8, 64, "hard", "hard", unit=True, steps=300),
+    Setting("noisy intents", "mlp", 18, 8, 64, "", ""),
+    Setting("letters", "mlp", 16, 4, 64, "", ""),
+    Setting("letters", "mlp", 16, 4, 64, "", "", loop="watch"),
+    Setting("ten objects", "resnet", 8, 8, 64, "", ""),
+    Setting("ten objects", "resnet", 8, 8, 64, "", "", loop="watch"),
+    Setting("letters", "conv2", 18, 8, 64, "", ""),
+    Setting("people", "resnet", 18, 8, 64, "", "", unit=True, steps=300),
 )
 
 
 def seconds(setting: Setting) -> float:
-    session = Session(setting.config(), splits(setting.data)[0])
+    run = started(setting, splits(setting.data)[0])
     begun = time.process_time()
-    for _ in range(setting.steps):
-        session.advance()
+    while run.step < setting.steps:
+        run.advance()
     return time.process_time() - begun
 
 
 def main() -> int:
     quiet()
-    there = available(["intents", "letters", "people"])
-    alone, saved = [], []
-    for place in (one for one in PLACES if one.data.removeprefix("noisy ") in there):
-        cured = replace(place, positives="inside", scale_free=True)
-        rescued = replace(place, guard="rescue")
-        turns = [[seconds(one) for one in (place, rescued, cured)] for _ in range(TURNS)]
-        alone.append(fmean((hard + inside) / 2 for hard, _, inside in turns))
-        saved.append(fmean(middle for _, middle, _ in turns))
-        ratio = saved[-1] / alone[-1] - 1
-        print(
-            f"{place.data}, {place.backbone}: {alone[-1]:.2f} s, rescued {ratio:+.1%}", flush=True
-        )
-    if saved:
-        print(f"all together: {sum(saved) / sum(alone) - 1:+.1%}")
+    turns = int(sys.argv[1]) if sys.argv[1:] else TURNS
+    names = list(dict.fromkeys(plain(place.data) for place in PLACES))
+    there = available(names)
+    print(
+        "| place | ms a step | monitor | guard, healthy | guard, collapsing |\n" + "|---" * 5 + "|"
+    )
+    for place in (one for one in PLACES if plain(one.data) in there):
+        calm = replace(place, positives="easy", negatives="semihard")
+        hard = replace(place, positives="hard", negatives="hard")
+        cured = replace(hard, positives="inside", scale_free=True)
+        runs = [replace(calm, guard=name) for name in ("off", "warn", "rescue")]
+        runs += [replace(hard, guard="off"), replace(cured, guard="off")]
+        runs += [replace(hard, guard="rescue")]
+        times = [[seconds(run) for run in runs] for _ in range(turns)]
+        shares = [
+            (warn / off - 1, healthy / off - 1, 2 * rescued / (lost + well) - 1)
+            for off, warn, healthy, lost, well, rescued in times
+        ]
+        step = 1000 * median(row[0] for row in times) / place.steps
+        cells = [f"{median(column):+.1%}" for column in zip(*shares, strict=True)]
+        words = f"{place.data}, {place.backbone}, {place.loop}"
+        print(f"| {words} | {step:.1f} | " + " | ".join(cells) + " |", flush=True)
     return 0
 
 
