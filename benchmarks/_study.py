@@ -121,7 +121,7 @@ class Setting:
                 "batch": {"p": self.p, "k": self.k},
                 "mining": mining,
                 "loss": loss,
-                "guard": {"action": self.guard},
+                "guard": {"action": "off" if self.guard == "forecast" else self.guard},
                 # A rate that falls to 0: the last batches do not decide what R@1 is measured.
                 "optimizer": optimizer,
                 "train": {"steps": self.steps},

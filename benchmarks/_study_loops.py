@@ -56,7 +56,7 @@ class Loop:
         loss.backward()
         session.optimizer.step()
         self.stopped = self.guard is not None and self.guard.stopped
-        return {"loss": float(loss)}
+        return {"loss": float(loss.detach())}
 
 
 class PMLBatchHard(nn.Module):
