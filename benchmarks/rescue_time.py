@@ -1,4 +1,4 @@
-"""What a guard costs: processor time of watched and guarded runs over unwatched ones, in turn.
+"""What a guard costs: processor time of watched and guarded runs over unwatched ones.
 
 python benchmarks/rescue_time.py [TURNS]    places of the study; data in UNCOLLAPSE_DATA
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -17,7 +18,7 @@ from _study import Setting, quiet
 from _study_data import available, plain, splits
 from _study_run import started
 
-TURNS = 3
+TURNS, BLOCK = 3, 4
 PLACES = (
     Setting("noisy intents", "mlp", 18, 8, 64, "", ""),
     Setting("letters", "mlp", 16, 4, 64, "", ""),
@@ -29,12 +30,17 @@ PLACES = (
 )
 
 
-def seconds(setting: Setting) -> float:
-    run = started(setting, splits(setting.data)[0])
-    begun = time.process_time()
-    while run.step < setting.steps:
-        run.advance()
-    return time.process_time() - begun
+def seconds(settings: Sequence[Setting]) -> list[float]:
+    """Of each run, all a few steps at a time in turn: what slows the machine slows them alike."""
+    runs = [started(setting, splits(setting.data)[0]) for setting in settings]
+    spent = [0.0] * len(runs)
+    while any(run.step < settings[0].steps for run in runs):
+        for number, run in enumerate(runs):
+            begun = time.process_time()
+            for _ in range(min(BLOCK, settings[0].steps - run.step)):
+                run.advance()
+            spent[number] += time.process_time() - begun
+    return spent
 
 
 def main() -> int:
@@ -52,7 +58,7 @@ def main() -> int:
         runs = [replace(calm, guard=name) for name in ("off", "warn", "rescue")]
         runs += [replace(hard, guard="off"), replace(cured, guard="off")]
         runs += [replace(hard, guard="rescue")]
-        times = [[seconds(run) for run in runs] for _ in range(turns)]
+        times = [seconds(runs) for _ in range(turns)]
         shares = [
             (warn / off - 1, healthy / off - 1, 2 * rescued / (lost + well) - 1)
             for off, warn, healthy, lost, well, rescued in times
