@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from _forecast_scores import OUTCOMES, SCORES, Outcome, Score, auc, interval
@@ -34,8 +35,10 @@ def summary(runs: Sequence[Outcome]) -> str:
         truth = [outcome(one) for one in runs]
         cells = [_auc(runs, truth, score) for score in SCORES]
         lines.append(f"| {name} ({sum(truth)}) | " + " | ".join(cells) + " |")
-    lines += ["", "| alarm | hit | missed | false alarm | rightly quiet |", "|---|---|---|---|---|"]
-    lines += [_counts(runs, score) for score in SCORES]
+    lines += ["", "| alarm | runs | hit | missed | false alarm | rightly quiet |", "|---" * 6 + "|"]
+    for name in ("all", "adam", "sgd", "adamw"):
+        some = _groups(runs).get(name, [])
+        lines += [_counts(name, some, score) for score in SCORES if some]
     return "\n".join([*lines, "", *_bound(runs)])
 
 
@@ -49,11 +52,15 @@ def _groups(runs: Sequence[Outcome]) -> dict[str, list[Outcome]]:
         "no batch norm": lambda s: not s.has_batch_norm,
         "free": lambda s: not s.unit,
         "unit": lambda s: s.unit,
-    }
+    } | {name: partial(_has, name) for name in ("adam", "sgd", "adamw")}
     groups = {name: [one for one in runs if kind(one.setting)] for name, kind in kinds.items()}
     for one in sorted(runs, key=lambda one: (one.setting.data, one.setting.backbone)):
         groups.setdefault(f"{one.setting.data}, {one.setting.backbone}", []).append(one)
     return {name: members for name, members in groups.items() if members}
+
+
+def _has(optimizer: str, setting: Setting) -> bool:
+    return setting.optimizer == optimizer
 
 
 def _auc(runs: Sequence[Outcome], truth: list[bool], score: Score) -> str:
@@ -64,11 +71,11 @@ def _auc(runs: Sequence[Outcome], truth: list[bool], score: Score) -> str:
     return f"{auc(truth, values):.3f} ({low:.3f} to {high:.3f})"
 
 
-def _counts(runs: Sequence[Outcome], score: Score) -> str:
+def _counts(name: str, runs: Sequence[Outcome], score: Score) -> str:
     pairs = [(one.collapsed, score.of(one) > score.alarm) for one in runs]
     cells = (pairs.count(key) for key in ((True, True), (True, False), (False, True)))
     quiet = pairs.count((False, False))
-    said = f"{score.name} > {score.alarm:.3g}"
+    said = f"{score.name} > {score.alarm:.3g} | {name}"
     return f"| {said} | " + " | ".join(map(str, (*cells, quiet))) + " |"
 
 
@@ -148,4 +155,4 @@ _WORDS = {
     "bound (17), c = 2": "(c · loss - diameter) / diameter",
     "batch size P x K": "P x K",
 }
-_NOT_IN_CSV = ("probe", "changes", "events", "final_strategy")
+_NOT_IN_CSV = ("probe", "changes", "events", "final_strategy", "path", "recommended")

@@ -1,29 +1,33 @@
-"""What the guard saves: a case for each run that may collapse, and counts over all of them."""
+"""What the guard saves and what it harms: a case for each run that may collapse, counts by axis."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
 from _study import Setting
-from _study_grid import by_hand
-from _study_run import FAR_TOO_HIGH
+from _study_advice import advised
+from _study_data import plain
+from _study_grid import FAR_TOO_HIGH, FIXED_ON, Planned
 
-__all__ = ["Case", "Results", "cases_of", "counts", "place_of", "place_words"]
+__all__ = ["Case", "Results", "advice", "cases_of", "counts", "followed", "place_of", "place_words"]
 
 Results = Mapping[Setting, Mapping[str, Any]]
-ALARMS = ("shrinking", "network-collapse", "diverging")
-HEALTHY, MEDIAN, LEAST, FALSE, TIME = 0.95, 0.98, 0.93, 0.01, 0.12  # what is asked of the guard
-GOOD = 0.9  # of the best by hand: a run that needs no alarm
-POOR = 0.7  # of the best by hand: a run that the monitor calls healthy, and that is not
+ALARMS = ("shrinking", "network-collapse", "cone", "diverging")
+GOOD = 0.9  # of the best by hand: a run that is not lost
+NOISE, NOISE_SHARE = (
+    0.02,
+    0.03,
+)  # of R@1: by more than this a run is harmed
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run that may collapse, the same with a rescue, and the strategies chosen by hand there."""
+    """A run that may collapse, the same with a rescue, and the runs by hand there."""
 
+    axis: str
     setting: Setting
     alone: Mapping[str, Any]
     saved: Mapping[str, Any]
@@ -31,8 +35,26 @@ class Case:
 
     @property
     def collapsed(self) -> bool:
-        """The verdict at the end of the run without a rescue."""
-        return self.alone["verdict"] in ALARMS
+        """Whether the run without a rescue ends with an alarm, and without R@1 worth having."""
+        return self.alone["verdict"] in ALARMS and (self.lost or not self.hand)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the run without a rescue ends far below the best by hand."""
+        return bool(self.alone["recall"] < GOOD * self.best_recall)
+
+    @property
+    def acted(self) -> bool:
+        """Whether the guard changed the run."""
+        return any(kind == "rescue" for _, kind, _ in self.saved["events"])
+
+    @property
+    def harmed(self) -> bool:
+        """Whether the guard made it worse, by more than noise, or changed it without a word."""
+        lost = float(self.alone["recall"]) - float(self.saved["recall"])
+        if not self.acted:
+            return lost != 0.0
+        return lost > min(NOISE, NOISE_SHARE * self.alone["recall"])
 
     @property
     def diverges(self) -> bool:
@@ -59,23 +81,20 @@ class Case:
         """Whether the guarded run ended so."""
         return bool(self.saved["verdict"] == "healthy")
 
-    @property
-    def slower(self) -> float:
-        """Time of the guarded run over the mean of the unguarded ones there, less 1."""
-        others = [self.alone, *self.hand.values()]
-        return float(self.saved["seconds"]) / fmean(one["seconds"] for one in others) - 1.0
-
     def row(self) -> dict[str, Any]:
         """One line of the file."""
         s, rescues = self.setting, [e for e in self.saved["events"] if e[1] == "rescue"]
         place = {
+            "axis": self.axis,
             "data": s.data,
             "network": s.backbone,
             "unit": s.unit,
             "P": s.p,
             "K": s.k,
             "dim": s.dim,
+            "optimizer": s.optimizer,
             "lr": s.lr,
+            "loop": s.loop,
             "seed": s.seed,
             "strategy": s.strategy,
         }
@@ -91,88 +110,114 @@ class Case:
             "best_by_hand": f"{self.best_recall:.4f}",
             "best_strategy": "" if self.best is None else self.best.strategy,
             "ratio": f"{self.ratio:.4f}",
-            "slower": f"{self.slower:.4f}",
+            "collapsed": self.collapsed,
+            "harmed": self.harmed,
         }
 
 
-def cases_of(found: Results) -> list[Case]:
+def cases_of(planned: Iterable[Planned], found: Results) -> list[Case]:
     """Those whose runs are all there."""
     cases = []
-    for setting, alone in sorted(found.items(), key=lambda pair: pair[0].strategy):
+    for axis, setting, hand in planned:
         saved = replace(setting, guard="rescue")
-        asked = by_hand(setting)
-        if not setting.is_batch_hard or setting.guard != "warn" or saved not in found:
-            continue
-        if all(one in found for one in asked):
-            cases.append(Case(setting, alone, found[saved], {one: found[one] for one in asked}))
-    return sorted(cases, key=lambda case: (*place_of(case.setting), case.setting.seed))
+        if all(one in found for one in (setting, saved, *hand)):
+            by_hand = {one: found[one] for one in hand}
+            cases.append(Case(axis, setting, found[setting], found[saved], by_hand))
+    return sorted(cases, key=lambda case: (case.axis, *place_of(case.setting), case.setting.seed))
 
 
 def counts(cases: Sequence[Case]) -> str:
-    """How the guard did beside what is asked of it, as Markdown."""
-    usual = [case for case in cases if not case.diverges]
-    bad = [case for case in usual if case.collapsed]
-    if not bad:
-        return f"{len(cases)} cases, none collapsed."
-    ratios = [case.ratio for case in bad]
-    well = [case for case in usual if not case.collapsed]
-    hand = {one: result for case in usual for one, result in case.hand.items()}
-    quiet = {one: r for one, r in hand.items() if r["verdict"] == "healthy"}
-    # A verdict that stays to the end may be wrong as well: runs as good as any must not be alarmed.
-    good = {
-        one: result
-        for case in usual
-        for one, result in case.hand.items()
-        if result["recall"] >= GOOD * case.best_recall
-    }
-    alarmed = sum(bool(r["events"] or _first_alarm(r)) for r in good.values())
-    false = [one for one, r in quiet.items() if r["events"] or _first_alarm(r)]
-    lost = [case for case in cases if case.diverges and case.collapsed]
-    saved = sum(case.healthy for case in bad)
-    slower = fmean(case.saved["seconds"] for case in usual) / fmean(
-        fmean(one["seconds"] for one in (case.alone, *case.hand.values())) for case in usual
-    )
+    """What the guard did on each axis, apart on data that its rules were fixed on, as Markdown."""
     lines = [
-        f"{len(usual)} cases at {len({case.setting.place for case in usual})} places; "
-        f"{len(bad)} collapsed without a guard, "
-        f"{sum(case.setting.has_batch_norm for case in bad)} of them with batch norm.",
-        "",
-        "| of the runs that collapse | asked | found |",
-        "|---|---|---|",
-        f"| end healthy with rescue | {HEALTHY:.0%} | {saved / len(bad):.1%} ({saved} of "
-        f"{len(bad)}) |",
-        f"| R@1 over the best by hand, median | {MEDIAN} | {median(ratios):.3f} |",
-        f"| the same, smallest | {LEAST} | {min(ratios):.3f} |",
-        f"| the same, at least {LEAST} | all | {sum(r >= LEAST for r in ratios)} of {len(bad)} |",
-        f"| the same of means over seeds, smallest | - | {min(_over_seeds(bad)):.3f} |",
-        f"| R@1 over the same strategy by hand, median | - | {median(_own_shares(bad)):.3f} |",
-        f"| false alarms, of runs by hand that end healthy | {FALSE:.0%} | "
-        f"{len(false)} of {len(quiet)} |",
-        f"| alarms, of runs by hand with {GOOD} of the best R@1 there | - | "
-        f"{alarmed} of {len(good)} |",
-        f"| time over unguarded, all cases together | {TIME:.0%} | {slower - 1:+.1%} |",
-        f"| the same, median of those that collapse | {TIME:.0%} | "
-        f"{median(case.slower for case in bad):+.1%} |",
+        "| axis | data | cases | acted on | harmed | collapse alone | of these end healthy | "
+        "R@1 over the best by hand, median | smallest | smallest of means over seeds | "
+        "lost without a verdict | their R@1 over the best by hand, median |",
+        "|---" * 12 + "|",
     ]
-    if well:
-        kept = median(case.saved["recall"] / case.alone["recall"] for case in well)
-        poor = sum(case.alone["recall"] < POOR * case.best_recall for case in well)
-        acted = sum(any(e[1] == "rescue" for e in case.saved["events"]) for case in well)
-        lines += [
-            f"| where nothing collapsed ({len(well)} cases): rescued all the same | - | {acted} |",
-            f"| the same: R@1 with the guard over without, median | 1 | {kept:.3f} |",
-            f"| the same: R@1 without it below {POOR} of the best by hand | - | {poor} |",
+    for name, members in _grouped(cases).items():
+        bad = [case for case in members if case.collapsed]
+        quiet = [case for case in members if case.lost and not case.collapsed]
+        cells = [
+            *name,
+            str(len(members)),
+            str(sum(case.acted for case in members)),
+            str(sum(case.harmed for case in members)),
+            str(len(bad)),
+            f"{sum(case.healthy for case in bad)}" if bad else "-",
+            *_shares([case for case in bad if case.hand]),
+            str(len(quiet)),
+            *_shares(quiet)[:1],
         ]
-    if lost:
-        healthy = sum(case.healthy for case in lost)
-        lines.append(f"| learning rate far too high: end healthy | - | {healthy} of {len(lost)} |")
-    for one in false:
-        at, verdict = next((c for c in quiet[one]["changes"] if c[1] != "healthy"), (0, "event"))
-        lines += [
-            "",
-            f"False alarm: {verdict} at step {at}: {place_words(one)} {one.strategy}.",
-        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    for case in cases:
+        if case.harmed or (case.collapsed and not case.healthy):
+            what = "harmed" if case.harmed else f"ends {case.saved['verdict']}"
+            shares = f"{100 * case.alone['recall']:.1f} / {100 * case.saved['recall']:.1f}"
+            lines += ["", f"{what}: {_words(case.setting)}: R@1 {shares}"]
     return "\n".join(lines)
+
+
+def _shares(bad: Sequence[Case]) -> list[str]:
+    if not bad:
+        return ["-"] * 3
+    ratios = [case.ratio for case in bad]
+    return [f"{value:.3f}" for value in (median(ratios), min(ratios), min(_over_seeds(bad)))]
+
+
+def followed(planned: Iterable[Planned], found: Results) -> dict[Setting, list[Setting]]:
+    """What a run that ends in an alarm was advised when it first was warned, and by the forecast.
+
+    Runs with the guard "stop" have the advice; those that are not there yet are left out.
+    """
+    every = {}
+    for _, setting, _ in planned:
+        stopped, forecast = (replace(setting, guard=name) for name in ("stop", "forecast"))
+        choices = [
+            one
+            for _, kind, text in found.get(stopped, {}).get("events", ())
+            if kind == "warning"
+            for one in advised(setting, text)
+        ]
+        if found.get(forecast, {}).get("risk") == "high":
+            strategy = dict(found[forecast]["recommended"])
+            strategy["lr"] = setting.lr * strategy.pop("lr_factor")
+            known = {name: strategy[name] for name in strategy if name in vars(setting)}
+            choices.append(replace(setting, **known))
+        every[setting] = [one for one in dict.fromkeys(choices) if one != setting]
+    return every
+
+
+def advice(cases: Sequence[Case], runs: Mapping[Setting, list[Setting]], found: Results) -> str:
+    """How runs end that follow the advice given to those that collapse, as Markdown."""
+    lines = [
+        "| axis | data | advised | end healthy | R@1 over the best by hand, median | smallest |",
+        "|---" * 6 + "|",
+    ]
+    worst = []
+    bad = [case for case in cases if case.collapsed and case.hand]
+    for name, members in _grouped(bad).items():
+        pairs = [(c, one) for c in members for one in runs.get(c.setting, ()) if one in found]
+        shares = [found[one]["recall"] / case.best_recall for case, one in pairs]
+        well = sum(found[one]["verdict"] not in ALARMS for _, one in pairs)
+        figures = [f"{median(shares):.3f}", f"{min(shares):.3f}"] if shares else ["-", "-"]
+        lines.append("| " + " | ".join([*name, str(len(pairs)), str(well), *figures]) + " |")
+        for case, one in pairs:
+            result = found[one]
+            if result["verdict"] in ALARMS:
+                changed = f"{one.strategy}, lr {one.lr:g}{', unit' * one.unit}"
+                worst += ["", f"{_words(case.setting)}: advised {changed}: {result['verdict']}"]
+    return "\n".join([*lines, *worst])
+
+
+def _grouped(cases: Iterable[Case]) -> dict[tuple[str, str], list[Case]]:
+    """By axis and what varies on it, and by whether the data had a say in the rules."""
+    groups: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        s, fixed = case.setting, plain(case.setting.data) in FIXED_ON
+        varied = {"losses": s.loss, "optimizers": s.optimizer, "loops": s.loop}.get(case.axis)
+        for name in (case.axis, f"{case.axis}: {varied}")[: 2 if varied else 1]:
+            groups.setdefault((name, "rules fixed on" if fixed else "judged"), []).append(case)
+    return dict(sorted(groups.items()))
 
 
 def _over_seeds(cases: Sequence[Case]) -> list[float]:
@@ -190,25 +235,21 @@ def _over_seeds(cases: Sequence[Case]) -> list[float]:
     return shares
 
 
-def _own_shares(cases: Sequence[Case]) -> list[float]:
-    """R@1 with rescue over that of a run that had its last strategy from the start."""
-    pairs = [
-        (case.saved["recall"], result["recall"])
-        for case in cases
-        for one, result in case.hand.items()
-        if one.strategy == case.saved["final_strategy"]
-    ]
-    return [saved / own for saved, own in pairs]
-
-
 def _first_alarm(result: Mapping[str, Any]) -> int | None:
     return next((step for step, verdict in result["changes"] if verdict != "healthy"), None)
 
 
 def place_of(s: Setting) -> tuple[Any, ...]:
-    return s.lr >= FAR_TOO_HIGH, s.data, s.backbone, s.unit, s.p, s.k, s.dim, s.lr
+    high = s.lr >= FAR_TOO_HIGH
+    return high, s.data, s.backbone, s.unit, s.p, s.k, s.dim, s.optimizer, s.loop, s.lr
 
 
 def place_words(s: Setting) -> str:
     sphere = "unit" if s.unit else "free"
-    return f"{s.data}, {s.backbone}, {sphere}, P{s.p} K{s.k}, dim {s.dim}, lr {s.lr:g}"
+    words = f"{s.data}, {s.backbone}, {sphere}, P{s.p} K{s.k}, dim {s.dim}, lr {s.lr:g}"
+    words += f", {s.optimizer}" * (s.optimizer != "adam")
+    return words + f", loop {s.loop}" * (s.loop != "engine")
+
+
+def _words(s: Setting) -> str:
+    return f"{place_words(s)}, seed {s.seed}, {s.strategy}"

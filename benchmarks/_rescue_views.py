@@ -9,8 +9,7 @@ from typing import Any
 
 from _rescue_table import Case, Results, place_of, place_words
 from _study import Setting
-from _study_grid import BASES, BY_HAND
-from _study_run import FAR_TOO_HIGH
+from _study_grid import BASES, BY_HAND, FAR_TOO_HIGH
 from uncollapse.charts import Axes, Chart, Entry, Scale, area, panels, save
 from uncollapse.charts.marks import Points
 
@@ -50,6 +49,7 @@ def best_where(found: Results) -> str:
     """Mean R@1 of each strategy on each data and network, free and on the sphere, as Markdown."""
     scores: dict[str, dict[str, list[float]]] = {}
     runs = {s: r for s, r in found.items() if s.guard == "warn" and s.lr < FAR_TOO_HIGH}
+    runs = {s: r for s, r in runs.items() if (s.loss, s.loop) == ("triplet", "engine")}
     names = [Setting("", "", 2, 2, 1, **choice).strategy for choice in (*BASES, *BY_HAND)]
     for s, result in runs.items():
         row = f"{s.data}, {s.backbone}, {'unit' if s.unit else 'free'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import time
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from _study_data import DATA, available, channels
+from _study_data import DATA, available, channels, plain
 from uncollapse.mining import NoTripletsWarning
 from uncollapse.training import Config, parse_config
 
@@ -26,7 +27,12 @@ RESNETS = {1: "_small_resnet:grey_resnet", 3: "_small_resnet:small_resnet"}
 
 @dataclass(frozen=True)
 class Setting:
-    """One run of a study. `unit` puts the embeddings on the sphere."""
+    """One run of a study. `unit` puts the embeddings on the sphere.
+
+    A loss other than "triplet" is on the sphere. `optimizer`: "adam", "sgd" (with momentum) or
+    "adamw" (weight decay, a fifth of the steps to warm up). `loop`: "engine", or one of
+    `_study_loops`. `guard`: what it does, or "forecast" in place of a run.
+    """
 
     data: str
     backbone: str
@@ -43,10 +49,20 @@ class Setting:
     steps: int = 200
     seed: int = 0
     guard: str = "warn"
+    loss: str = "triplet"
+    optimizer: str = "adam"
+    loop: str = "engine"
+
+    @property
+    def on_sphere(self) -> bool:
+        """Whether directions alone count."""
+        return self.unit or self.loss != "triplet"
 
     @property
     def strategy(self) -> str:
         """In words."""
+        if self.loss != "triplet":
+            return f"{self.loss}{' of views' * (self.loop == 'views')}, lr {self.lr:g}"
         words = f"{self.positives} x {self.negatives}" + ", scale-free" * self.scale_free
         words += ", soft" * self.soft
         return words + f", margin {self.margin:g}" * (self.margin != 0.2 and not self.soft)
@@ -74,16 +90,27 @@ class Setting:
             guard="",
         )
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether the package decides what becomes of it: such results are made anew after it."""
+        return self.guard != "warn"
+
     def config(self) -> Config:
         """The same as a run's config; features of a frozen network are samples like others."""
         backbone = RESNETS[channels(self.data)] if self.has_batch_norm else self.backbone
-        source = DATA[self.data.removeprefix("noisy ")]
-        mining = {"positives": self.positives, "negatives": self.negatives}
+        source = DATA[plain(self.data)]
+        mined = {"positives": self.positives, "negatives": self.negatives}
+        mining = {name: choice for name, choice in mined.items() if choice}
         loss = {"margin": self.margin, "scale_free": self.scale_free, "soft": self.soft}
+        if self.loss != "triplet":
+            loss = {"name": self.loss}
+        optimizer = {"name": self.optimizer, "lr": self.lr, "schedule": "cosine"}
+        if self.optimizer == "adamw":
+            optimizer |= {"weight_decay": 0.01, "warmup": self.steps // 5}
         return parse_config(
             {
                 "seed": self.seed,
-                "data": {} if source.frozen else {"name": source.name},
+                "data": {"name": source.name} if source.known else {},
                 "model": {
                     "backbone": backbone,
                     "dim": self.dim,
@@ -94,26 +121,32 @@ class Setting:
                 "batch": {"p": self.p, "k": self.k},
                 "mining": mining,
                 "loss": loss,
-                "guard": {"action": self.guard},
+                "guard": {"action": "off" if self.guard == "forecast" else self.guard},
                 # A rate that falls to 0: the last batches do not decide what R@1 is measured.
-                "optimizer": {"lr": self.lr, "schedule": "cosine"},
+                "optimizer": optimizer,
                 "train": {"steps": self.steps},
             }
         )
 
 
-def asked(description: str, *flags: str) -> argparse.Namespace:
-    """The command line of a study: `names` of its data, `cache`, `jobs` (0: no new run), `out`."""
+def asked(description: str, axes: Sequence[str] = ()) -> argparse.Namespace:
+    """The command line of a study: `names` of its data, `cache`, `jobs` (0: no new run), `out`.
+
+    `watched` is the cache of what depends on guard and forecast: another one for each version.
+    """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--cache", type=Path, default=CACHE)
+    parser.add_argument("--watched", type=Path, help="cache of guarded runs and forecasts")
+    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
     parser.add_argument("--finished", action="store_true", help="tell of the runs made so far")
     parser.add_argument("--out", type=Path, help="folder for the table, the text and any picture")
-    for flag in flags:
-        parser.add_argument(f"--{flag}", action="store_true")
+    if axes:
+        parser.add_argument("--axes", nargs="+", choices=axes, default=list(axes))
     chosen = parser.parse_args()
     quiet()
-    chosen.names = list(DATA) if chosen.finished else available(list(DATA))
+    chosen.names = chosen.data if chosen.finished else available(chosen.data)
+    chosen.watched = chosen.watched or chosen.cache.with_name(f"watched-{chosen.cache.name}")
     chosen.jobs = 0 if chosen.finished else chosen.jobs
     return chosen
 
@@ -144,6 +177,20 @@ def cached(
     return [(one, known[one]) for one in dict.fromkeys(settings) if one in known]
 
 
+def results(
+    settings: Sequence[Setting],
+    run: Callable[[Setting], dict[str, Any]],
+    chosen: argparse.Namespace,
+) -> dict[Setting, dict[str, Any]]:
+    """Runs of both caches, by turns, so that what is done so far is whole cases."""
+    found = {}
+    for some in (settings[start : start + 50] for start in range(0, len(settings), 50)):
+        for path, watched in ((chosen.cache, False), (chosen.watched, True)):
+            part = [one for one in some if one.is_watched == watched]
+            found |= dict(cached(part, run, path, chosen.jobs))
+    return found
+
+
 def _each(
     todo: Sequence[S], run: Callable[[S], dict[str, Any]], jobs: int
 ) -> Iterator[tuple[S, dict[str, Any]]]:
@@ -160,3 +207,4 @@ def quiet() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", NoTripletsWarning)
+    logging.getLogger("uncollapse").setLevel(logging.ERROR)

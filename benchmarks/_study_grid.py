@@ -1,15 +1,20 @@
-"""The grid of the study: places, strategies that may collapse there, and those chosen by hand."""
+"""The grid of the study: cases, each a run that may collapse and the runs by hand beside it."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from _study import Setting
+from _study_data import plain
 
-__all__ = ["BASES", "BY_HAND", "by_hand", "grid"]
+__all__ = ["AXES", "BASES", "BY_HAND", "FAR_TOO_HIGH", "FIXED_ON", "Planned", "forecasts", "grid"]
+
+# Rules of the guard may be fixed on these; on all others they are judged.
+FIXED_ON = ("letters", "objects", "ten objects")
+AXES = ("mining", "losses", "rates", "optimizers", "loops")
 
 BASES: tuple[dict[str, Any], ...] = (
     {"positives": "hard", "negatives": "hard"},
@@ -24,11 +29,25 @@ BY_HAND: tuple[dict[str, Any], ...] = (
     {"positives": "easy", "negatives": "hard", "scale_free": True},
     {"positives": "inside", "negatives": "hard", "scale_free": True},
 )
+HARD, CALM = BASES[0], BY_HAND[1]
+SPHERE = ("sup-con", "arcface", "proxy-anchor", "multi-similarity", "nt-xent")
+LOOPS = ({"loop": "watch"}, {"loop": "pml", "unit": True}, {"loop": "own"})
+RATES_BY_HAND = (1.0, 0.3, 0.1)  # of a loss on the sphere
+FAR_TOO_HIGH = 1.0  # learning rates from here on are meant to diverge: nothing to forecast
+SGD = 30.0  # usual rate of SGD with momentum over Adam's
+
+
+class Planned(NamedTuple):
+    """A run that may collapse, its axis of the study, and the runs by hand at its place."""
+
+    axis: str
+    setting: Setting
+    hand: list[Setting]
 
 
 @dataclass(frozen=True)
 class Places:
-    """Batch shapes and dims of one network on one dataset."""
+    """Batch shapes and dims of one network on one dataset; `lr` is the usual rate there."""
 
     data: str
     backbone: str
@@ -39,10 +58,61 @@ class Places:
     steps: int = 200
     bases: tuple[dict[str, Any], ...] = BASES
     hand: tuple[dict[str, Any], ...] = BY_HAND
+    axis: str = "mining"
+
+    def planned(self) -> Iterator[list[Planned]]:
+        """The cases of each place."""
+        for p, k, dim in self.shapes:
+            for unit in self.units:
+                for seed in range(self.seeds):
+                    rest = {"unit": unit, "lr": self.lr, "steps": self.steps, "seed": seed}
+                    place = Setting(self.data, self.backbone, p, k, dim, "", "", **rest)
+                    bases = [replace(place, **base) for base in self.bases]
+                    yield [Planned(self.axis, base, self._by_hand(base, place)) for base in bases]
+
+    def _by_hand(self, base: Setting, place: Setting) -> list[Setting]:
+        """The loss at other rates; of a triplet loss other mining at the optimizer's usual rate."""
+        if base.loss != "triplet":
+            return [replace(base, lr=float(f"{base.lr * f:.3g}")) for f in RATES_BY_HAND]
+        usual = place.lr * (SGD if base.optimizer == "sgd" else 1.0)
+        first = replace(place, lr=usual, optimizer=base.optimizer, unit=base.unit)
+        return [replace(first, **choice) for choice in self.hand]
+
+
+def _axes(data: str, backbone: str, p: int, k: int, high: float, **rest: Any) -> list[Places]:
+    """Losses, rates, optimizers and loops at one place; `high` is a rate that is far too high."""
+    lr, both = rest.pop("lr", 1e-3), (HARD, CALM)
+    near, far = (float(f"{lr * f:.3g}") for f in (0.1, 10.0))
+    sphere = [{"loss": name} for name in SPHERE] + [{"loss": "nt-xent", "loop": "views"}]
+    rates = [
+        {"optimizer": name, "lr": float(f"{factor * lr * usual:.3g}")}
+        for name, usual in (("sgd", SGD), ("adamw", 1.0))
+        for factor in (1.0, 10.0)
+    ]
+    bases = {
+        "losses": [one | {"lr": rate} for one in sphere for rate in (lr, high)],
+        "rates": [one | {"lr": rate} for one in both for rate in (near, lr, far)],
+        "optimizers": [one | rate for rate in rates for one in (*both, *sphere[:2])],
+        "loops": [HARD | one for one in LOOPS],
+    }
+    rest = {"shapes": ((p, k, 64),), "lr": lr, "seeds": 1} | rest
+    return [
+        Places(data, backbone, bases=tuple(some), axis=axis, **rest) for axis, some in bases.items()
+    ]
 
 
 FREE, UNIT, BOTH = (False,), (True,), (False, True)
 PLACES: tuple[Places, ...] = (
+    *_axes("letters", "mlp", 16, 4, 3e-2, seeds=2),
+    *_axes("ten objects", "resnet", 8, 8, 3e-2, seeds=2),
+    *_axes("ten objects", "mlp", 8, 8, 3e-2, seeds=2)[:1],
+    *_axes("letters", "conv2", 16, 4, 1e-2)[:1],
+    *_axes("objects", "resnet", 16, 4, 3e-2)[:1],
+    *_axes("intents", "mlp", 16, 4, 3e-2, seeds=2),
+    *_axes("people", "resnet", 16, 4, 3e-2, seeds=2),
+    *_axes("faces", "conv2", 16, 4, 3e-3, lr=3e-4)[:1],
+    *_axes("digits", "mlp", 8, 8, 3e-2, seeds=2)[:1],
+    Places("people", "conv2", ((18, 8, 128),), seeds=1, lr=3e-4, steps=800, bases=BASES[:2]),
     Places("people", "conv2", ((18, 8, 64),), BOTH, lr=3e-4),
     Places("people", "conv2", ((4, 4, 64),), FREE, seeds=1, lr=3e-4),
     Places("people", "resnet", ((18, 8, 64),), BOTH, steps=300),
@@ -64,62 +134,18 @@ PLACES: tuple[Places, ...] = (
 )
 
 
-def grid(names: Sequence[str]) -> list[Setting]:
-    """All runs, a place at a time, the places in random order.
+def grid(names: Sequence[str], axes: Sequence[str] = AXES) -> list[Planned]:
+    """All cases, a place at a time, the places in random order.
 
     So a study cut short is a sample of the whole, and its places are complete.
     """
-    places = [place for group in PLACES if _plain(group.data) in names for place in _runs(group)]
-    shuffle = random.Random(0).shuffle
-    shuffle(places)
-    for place in places:
-        shuffle(place)
-    return [one for place in places for one in place]
+    chosen = [group for group in PLACES if plain(group.data) in names and group.axis in axes]
+    places = [place for group in chosen for place in group.planned()]
+    random.Random(0).shuffle(places)
+    return [case for place in places for case in place]
 
 
-def by_hand(setting: Setting) -> list[Setting]:
-    """The runs by hand at the place of a run that may collapse."""
-    group = next((g for g in PLACES if _holds(g, setting)), None)
-    return [] if group is None else [_changed(setting, choice) for choice in group.hand]
-
-
-def _runs(group: Places) -> list[list[Setting]]:
-    found = []
-    for (p, k, dim), unit, seed in (
-        (shape, unit, seed)
-        for shape in group.shapes
-        for unit in group.units
-        for seed in range(group.seeds)
-    ):
-        place = Setting(
-            group.data,
-            group.backbone,
-            p,
-            k,
-            dim,
-            "hard",
-            "hard",
-            unit=unit,
-            lr=group.lr,
-            steps=group.steps,
-            seed=seed,
-        )
-        bases = [_changed(place, base) for base in group.bases]
-        saved = [replace(base, guard="rescue") for base in bases]
-        found.append([*bases, *saved, *(_changed(place, choice) for choice in group.hand)])
-    return found
-
-
-def _changed(setting: Setting, strategy: dict[str, Any]) -> Setting:
-    """Another strategy at the same place, without a rescue."""
-    first = {"scale_free": False, "margin": 0.2, "soft": False, "guard": "warn"}
-    return replace(setting, **(first | strategy))
-
-
-def _holds(group: Places, s: Setting) -> bool:
-    network = (group.data, group.backbone, group.lr) == (s.data, s.backbone, s.lr)
-    return network and (s.p, s.k, s.dim) in group.shapes and s.unit in group.units
-
-
-def _plain(name: str) -> str:
-    return name.removeprefix("noisy ")
+def forecasts(setting: Setting) -> list[Setting]:
+    """The forecast of a run, where there is one: of a triplet loss in the engine."""
+    known = (setting.loss, setting.loop) == ("triplet", "engine") and setting.lr < FAR_TOO_HIGH
+    return [replace(setting, guard="forecast")] if known else []
