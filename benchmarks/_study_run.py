@@ -20,6 +20,7 @@ from uncollapse.losses import TripletLoss
 from uncollapse.metrics import retrieval
 from uncollapse.training.assemble import build_loss
 from uncollapse.training.evaluation import embed
+from uncollapse.training.predictions import stepping_of
 from uncollapse.training.session import Session, first_network
 
 __all__ = ["one_run", "recall", "started"]
@@ -112,7 +113,7 @@ def _forecast(setting: Setting, train: LabelledImages) -> dict[str, Any]:
         loss_fn=loss,
         batches=BATCHES,
         probe_steps=PROBE,
-        probe_lr=setting.lr,
+        stepping=stepping_of(config),
         seed=setting.seed + OTHER_BATCHES,
     )
     (cell,) = said.cells

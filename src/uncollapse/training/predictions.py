@@ -69,14 +69,16 @@ def forecast_run(
         loss_fn=cast("TripletLoss | Wrapper", loss),
         c=c,
         probe_steps=probe_steps,
-        stepping=Stepping(
-            partial(build_optimizer, config),
-            [learning_rate(config, step) for step in range(config.train.steps)],
-            config.optimizer.clip,
-        ),
+        stepping=stepping_of(config),
         seed=config.seed,
         progress=progress,
     )
+
+
+def stepping_of(config: Config) -> Stepping:
+    """How a run of this config takes its steps."""
+    rates = [learning_rate(config, step) for step in range(config.train.steps)]
+    return Stepping(partial(build_optimizer, config), rates, config.optimizer.clip)
 
 
 def save_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
