@@ -101,20 +101,24 @@ AT_A_VERDICT = {"note": (Silent, (1, 2))}
 FOR_RESCUES = {
     "add": (race.LoopTrial, (1, 5)),
     "drift": (strategy, (1, 2)),
-    "recalls": (race.Trial, (1, 2)),
+    # While R@1 is compared.
+    "recalls": (race.Trial, (1,)),
+    "race_data": (race.LoopTrial, (1,)),
+    "nearest_is_own_class": (race, (1, 2)),
+    "embed": (race.LoopTrial, (1, 2)),
     "_take_snapshot": (Guard, (1, 2)),
 }
 IN_A_RESCUE = {
     "rank_strategies": (guard, (1,)),
     "RacePlan": (race, (1,)),
     "_first_of_each_form": (race, (1,)),
-    "nearest_is_own_class": (race, (1, 2)),
-    "apply_strategy": (guard, (3, 6)),
+    "nearest_is_own_class": (race, (3, 4)),
+    "apply_strategy": (guard, (3, 4)),
     "copy_state": (race.Trial, (1, 2, 4)),
     "restore": (race.Trial, (1, 2, 4)),
-    "race_data": (race.LoopTrial, (1,)),
+    "race_data": (race.LoopTrial, (2,)),
     "train": (race.LoopTrial, (1, 9)),
-    "embed": (race.LoopTrial, (1, 2)),
+    "embed": (race.LoopTrial, (3, 4)),
     "_record": (Guard, (1,)),
 }
 LAYER = {"layer_rows": (watching, (1, 5))}
@@ -202,13 +206,13 @@ def test_a_fault_ends_the_watching_and_nothing_else(owner, name, at, action, mon
     assert str(error) in watch.error
     own = watch.guard
     assert hooks_of(*own.model.modules(), *own.loss_fn.modules(), *own.optimizers) == []
-    if name in IN_A_RESCUE and (name, at) != ("copy_state", 1):
+    if at in IN_A_RESCUE.get(name, (None, ()))[1] and (name, at) != ("copy_state", 1):
         before, after = states
         assert_equal_bit_for_bit(after, before)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "at"), [("race_data", 1), ("train", 1), ("embed", 1)])
+@pytest.mark.parametrize(("name", "at"), [("race_data", 2), ("train", 1), ("embed", 3)])
 def test_an_interrupted_race_is_undone_before_the_interrupt_goes_on_up(name, at, monkeypatch):
     watch, running, _, states = broken_run(
         monkeypatch, race.LoopTrial, name, at, KeyboardInterrupt(), action="rescue"
@@ -570,7 +574,7 @@ def test_a_rescue_comes_through_with_a_boundary_per_sample(by_hand):
         fit(loss, optimizer)
         if by_hand:
             guard.after_step(z, LABELS, loss)
-    for _ in range(3):
+    for _ in range(4):
         watching.after_step(1e-4 * z, LABELS, loss)
     assert [event.kind for event in watching.events] == ["rescue"]
     recorded = guard._trial.batches[-1]

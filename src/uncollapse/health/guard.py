@@ -487,8 +487,9 @@ class Guard:
         """At lower rates the present strategy, unless it is what shrinks, and its alternatives."""
         known = replace(self.strategy, lr_factor=1.0)
         others = [each for each in self._candidates(math.inf) if each != known]
-        shrinks = drift > self.tolerance and bool(others)
-        rate = self.strategy.lr_factor
+        shrinks, rate = drift > self.tolerance and bool(others), self.strategy.lr_factor
+        if drift > self.tolerance and self.monitor.settings.loss == "foreign" and rate < 1.0:
+            return []  # it is the loss, which cannot be changed from here
         every = at_lower_rates([*[known] * (not shrinks), *others], rate)
         every += [replace(each, lr_factor=rate) for each in others]
         return [strategy for strategy in every if strategy not in self._failed]
