@@ -6,8 +6,8 @@ import copy
 import math
 import random
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +25,19 @@ from uncollapse.health.advice import (
     Strategy,
     rank_strategies,
 )
-from uncollapse.health.drifts import MODES_KEPT, drift, has_unit_rows, mode_drift
+from uncollapse.health.drifts import (
+    MODES_KEPT,
+    Drift,
+    ModeDrift,
+    drift,
+    has_unit_rows,
+    mode_drift,
+)
 from uncollapse.health.figures import spread
-from uncollapse.losses import IdentityLoss, Loss, MarginLoss, MultipleLosses, TripletLoss
+from uncollapse.losses import IdentityLoss, Loss, MultipleLosses, TripletLoss
 from uncollapse.losses.base import innermost
 from uncollapse.losses.memory import memories
-from uncollapse.mining import Miner, NoTripletsWarning
+from uncollapse.mining import Miner
 
 __all__ = ["RunSettings", "Strategy", "apply_strategy", "rank_strategies", "strategy_of"]
 
@@ -116,7 +123,12 @@ def apply_strategy(loss_fn: object, strategy: Strategy) -> None:
 
 
 def drift_meter(
-    loss_fn: Any, own: Strategy, rows: Tensor, labels: ArrayLike | None, miner: Any = None
+    loss_fn: Any,
+    own: Strategy,
+    rows: Tensor,
+    labels: ArrayLike | None,
+    miner: Any = None,
+    rate: Callable[..., Drift | ModeDrift] = drift,
 ) -> DriftOf:
     """Measures strategies of a loss on these rows; NaN where one cannot be measured.
 
@@ -125,39 +137,35 @@ def drift_meter(
     """
     ours, values = isinstance(loss_fn, Loss), dict[Strategy, float]()
     changeable = ours and isinstance(getattr(innermost(loss_fn), "miner", None), Miner)
-    device = rows.device
+    unit = has_unit_rows(rows) or getattr(loss_fn, "normalize", False) is True
     if isinstance(loss_fn, nn.Module):
-        device = next(loss_fn.parameters(), rows).device
-    rows, unit, same = rows.to(device), has_unit_rows(rows), replace(own, lr_factor=1.0)
+        rows = rows.to(next(loss_fn.parameters(), rows).device)
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "iub":
+        labels = torch.from_numpy(labels).to(rows.device)
 
-    def measured(strategy: Strategy) -> float:
-        if strategy == same:
+    def loss_with(strategy: Strategy) -> Any:
+        if strategy == replace(own, lr_factor=1.0):
             # Another package's is copied: it may remember what it sees.
-            loss = loss_fn if ours else copy.deepcopy(loss_fn)
-            mined = loss if miner is None else lambda z, y: loss(z, y, copy.deepcopy(miner)(z, y))
-            return drift(mined, rows, labels, normalize=unit).value
+            loss, mine = (loss_fn, miner) if ours else copy.deepcopy((loss_fn, miner))
+            return loss if mine is None else lambda z, y: loss(z, y, mine(z, y))
         if changeable:
             apply_strategy(loss_fn, strategy)
-            return drift(loss_fn, rows, labels, normalize=unit).value
-        miner_of = Miner(strategy.positives or "all", strategy.negatives or "all")
+            return loss_fn
+        chooser = Miner(strategy.positives or "all", strategy.negatives or "all")
         free: Any = strategy.scale_free or False
-        triplets = TripletLoss(margin=strategy.margin or 0.2, miner=miner_of, scale_free=free)
-        return drift(triplets, rows, labels, normalize=unit).value
+        return TripletLoss(margin=strategy.margin or 0.2, miner=chooser, scale_free=free)
 
     def meter(strategy: Strategy) -> float:
         strategy = replace(strategy, lr_factor=1.0)
         if labels is None or not spread(rows) > 0:
             return math.nan
         if strategy not in values:
-            with left_alone(loss_fn, own if changeable else Strategy()):
-                try:
-                    values[strategy] = measured(strategy)
-                except InputError:  # it needs to know which sample a row is, say
-                    values[strategy] = math.nan
-                except Exception:
-                    if ours:
-                        raise
-                    values[strategy] = math.nan  # not a loss of embeddings and labels alone
+            values[strategy] = math.nan
+            # A loss of ours may need to know which sample a row is; others may need anything.
+            unable = suppress(InputError if ours else Exception)
+            with left_alone(loss_fn, own if changeable else Strategy()), unable:
+                at = rate(loss_with(strategy), rows, labels, normalize=unit)
+                values[strategy] = at.value
         return values[strategy]
 
     return meter
@@ -221,25 +229,18 @@ def mode_facts(loss_fn: object, rows: Tensor, labels: ArrayLike | None) -> tuple
     """What a loss does to the modes of these rows, and what easy positives would; or nothing.
 
     Nothing where the loss is not one of ours, or needs to know which sample a row is, or the rows
-    show no modes. The loss is copied: neither its miner's random generator nor its parameters move.
+    show no modes. Neither the miner's random generator nor the loss's parameters move.
     """
     if not isinstance(loss_fn, Loss) or labels is None or len(rows) < 2:
-        return ()
-    if isinstance(loss_fn, MarginLoss) and loss_fn.beta_per == "sample":
         return ()
     _, names = class_ids(labels, len(rows))
     if len(names) < 2 or len(rows) < _FEWEST * len(names):
         return ()
-    trial, own = copy.deepcopy(loss_fn).to(rows.device), strategy_of(loss_fn)
-    easy = replace(own, positives="easy")
-    normalize, values = loss_fn.normalize or has_unit_rows(rows), []
-    with warnings.catch_warnings(), random_streams_kept():
-        warnings.simplefilter("ignore", NoTripletsWarning)
-        values.append(mode_drift(trial, rows, labels, normalize=normalize).value)
-        if own.positives not in (None, "easy"):
-            apply_strategy(trial, easy)
-            values.append(mode_drift(trial, rows, labels, normalize=normalize).value)
-    value, other = values[0], values[-1]
+    own = strategy_of(loss_fn)
+    meter, easy = drift_meter(loss_fn, own, rows, labels, rate=mode_drift), own
+    if own.positives is not None:
+        easy = replace(own, positives="easy")
+    value, other = meter(own), meter(easy)
     if math.isnan(value):
         return ()
     name = str(own) if own.positives is not None else type(loss_fn).__name__
