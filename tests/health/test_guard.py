@@ -2,6 +2,7 @@
 
 import copy
 import io
+import re
 from functools import cache
 
 import pytest
@@ -10,8 +11,9 @@ from torch import nn
 
 from support.errors import refused
 from uncollapse.health import CollapseMonitor, Guard, RunSettings
+from uncollapse.health.race import LoopTrial, Trial
 from uncollapse.health.strategy import Strategy, apply_strategy, strategy_of
-from uncollapse.losses import MarginLoss, TrimmedLoss, TripletLoss
+from uncollapse.losses import MarginLoss, ProxyNCALoss, TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 
 LABELS = torch.arange(12).repeat_interleave(6)
@@ -250,3 +252,106 @@ def test_a_saved_guard_goes_on_after_a_divergence():
     assert second.guard.events == whole.guard.events
     assert second.guard.monitor.health.diameter == whole.guard.monitor.health.diameter
     assert second.guard.monitor.settings == whole.guard.monitor.settings
+
+
+# What R@1 of held-out rows says, beside the scale.
+
+
+class Scripted(Trial):
+    """Tells R@1 of a hundred rows before and now, and counts how often it is asked."""
+
+    def __init__(self, model, optimizer, loss_fn, then, now):
+        super().__init__(model, optimizer, loss_fn)
+        self.hits = [(torch.arange(100) < share).double() for share in (then, now)]
+        self.asked = 0
+
+    def recalls(self, earlier, rows):
+        self.asked += 1
+        return tuple(self.hits)
+
+
+def closing_in(loss, then, now, steps=60, left=0.1):
+    """A guard that sees directions close in on one, while R@1 goes from `then` to `now` percent."""
+    torch.manual_seed(0)
+    model = nn.Linear(8, 8)
+    optimiser = torch.optim.SGD([*model.parameters(), *loss.parameters()], lr=0.1)
+    trial = Scripted(model, optimiser, loss, then, now)
+    guard = Guard(model, optimiser, loss, trial=trial, steps=600)
+    falling = torch.linspace(1.0, left, steps // 2)
+    spread = torch.cat([falling, torch.full((steps - len(falling),), left)])
+    for step in range(steps):
+        noise = torch.randn(72, 8, generator=torch.Generator().manual_seed(step))
+        z = nn.functional.normalize(torch.ones(8) + 3.0 * spread[step] * noise, dim=1)
+        guard.after_step(z, LABELS, step=step + 1)
+    return guard
+
+
+def rescues(guard):
+    return [event for event in guard.events if event.kind == "rescue"]
+
+
+def proxies():
+    return ProxyNCALoss(num_classes=12, dim=8)
+
+
+@pytest.mark.parametrize("now", [50, 70], ids=["no better", "better"])
+def test_proxies_whose_directions_close_in_are_left_alone_while_r_at_1_does_not_fall(now):
+    guard = closing_in(proxies(), 50, now)
+    assert rescues(guard) == []
+    assert guard.lr_factor == 1.0
+
+
+def test_proxies_that_lose_r_at_1_go_on_at_lower_and_lower_rates():
+    guard = closing_in(proxies(), 50, 30, steps=200)
+    rates = [float(re.search(r"lr x ([\d.]+)", event.text)[1]) for event in rescues(guard)]
+    assert rates == sorted(set(rates), reverse=True)
+    assert rates[0] == pytest.approx(1 / 3, abs=0.01)
+    assert guard._trial.asked >= 2 * len(rates)  # a single fall may be chance
+
+
+def test_what_has_not_risen_counts_as_lost_where_a_tenth_of_the_scale_is_left():
+    assert rescues(closing_in(proxies(), 50, 50, left=0.02))
+
+
+def test_a_loss_that_mines_is_rescued_unless_r_at_1_rises():
+    loss = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+    assert rescues(closing_in(loss, 50, 70)) == []
+    loss = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
+    (event, *_) = rescues(closing_in(loss, 50, 50))
+    assert "going on with inside x hard" in event.text
+
+
+@pytest.mark.slow
+def test_another_package_s_loss_is_slowed_once_and_named_the_loss_to_take():
+    run = Run("rescue")
+    mined = run.loss
+    run.guard.close()
+    run.loss = lambda z, y: mined(z, y)
+    monitor = CollapseMonitor(run.loss, every=10)
+    run.guard = Guard(run.model, run.optimiser, run.loss, monitor, steps=400)
+    texts = [event.text for event in rescues(run.train(300))]
+    assert len(texts) == 1
+    assert "lr x 0.33" in texts[0]
+    assert (
+        'uc.TripletLoss(margin=0.2, miner=uc.Miner("inside", "hard"), scale_free=True)' in texts[0]
+    )
+
+
+def test_comparing_r_at_1_leaves_the_network_as_it_is():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    trial = LoopTrial(model, optimiser, lambda z, y: z.sum())
+    earlier = trial.copy_weights()
+    for step in range(8):
+        noise = torch.randn(72, 8, generator=torch.Generator().manual_seed(step))
+        trial.add(model(noise), LABELS)
+    with torch.no_grad():
+        model[0].weight.mul_(-2.0)
+    before = trial.copy_weights()
+    then, now = trial.recalls(earlier, 96)
+    assert then.shape == now.shape
+    assert not torch.equal(then, now)
+    after = trial.copy_weights()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert model.training

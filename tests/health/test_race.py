@@ -89,6 +89,45 @@ def test_what_chance_could_decide_goes_to_the_adviser_s_first_choice():
     assert far.chosen == "easy x hard, scale-free"
 
 
+class Shrinking(Toy):
+    """Starts with good rows; some strategies draw them all to one point."""
+
+    def __init__(self, lost, worth=0.5):
+        super().__init__(dict.fromkeys(NAMES, worth) | {None: 0.9})
+        self.lost = lost
+
+    def embed(self, held):
+        return super().embed(held) * (0.01 if self.state[0] in self.lost else 1.0)
+
+
+def test_a_strategy_that_shrinks_the_rows_loses_to_one_that_does_not():
+    toy = Shrinking(lost=NAMES[:3])
+    result = run_race(toy, NAMES, toy.apply, plan_race(len(NAMES), 80.0, 144), 144)
+    assert result.chosen == str(NAMES[3])
+    assert not result.all_shrink
+    assert [score.shrinks for score in result.scores[:3]] == [True] * 3
+    assert 0.005 < result.scores[0].scale < 0.03
+    assert "shrinks" in str(result)
+
+
+def test_a_race_in_which_all_shrink_says_so():
+    toy = Shrinking(lost=NAMES)
+    plan = plan_race(len(NAMES), 80.0, 144)
+    assert run_race(toy, NAMES, toy.apply, plan, 144).all_shrink
+    # What shrinks and does not get worse has learned.
+    better = Shrinking(lost=NAMES, worth=0.95)
+    assert not run_race(better, NAMES, better.apply, plan, 144).all_shrink
+
+
+def test_a_tie_is_called_a_tie():
+    _, near = race([0.60, 0.61, 0.60, 0.61, 0.0])
+    assert near.tied
+    assert "within noise: the adviser's order decides" in str(near)
+    _, far = race([0.2, 0.9, 0.2, 0.2, 0.0])
+    assert not far.tied
+    assert "within noise" not in str(far)
+
+
 def test_a_race_without_rows_to_judge_by_is_not_run_and_changes_nothing():
     toy = Toy(dict.fromkeys(NAMES, 0.5), rows=0)
     assert run_race(toy, NAMES, toy.apply, plan_race(5, 80, 144), 144) is None
