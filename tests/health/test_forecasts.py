@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from support.errors import refused
-from uncollapse.health.drifts import Probe, mode_drift, probe
+from uncollapse.health.drifts import Probe, Stepping, mode_drift, probe
 from uncollapse.health.forecasts import embedded_batches, forecast
 from uncollapse.losses import ContrastiveLoss, IdentityLoss, ProxyNCALoss, TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
@@ -125,6 +125,24 @@ def test_a_probe_tells_learning_from_shrinking():
     )
     assert shrinks.predicted < 0.25 < learns.predicted
     assert shrinks.relative_loss_factor > 1 > learns.relative_loss_factor
+
+
+def test_a_probe_takes_the_steps_of_the_run():
+    def probed(rates, lr=1e-2, max_norm=None):
+        def optimizer(model, loss):
+            return torch.optim.SGD(model.parameters(), lr)
+
+        stepping = Stepping(optimizer, rates, max_norm)
+        return probe(network(8), hard_triplets(), noise_batches(), 20, stepping=stepping)
+
+    adam = probe(network(8), hard_triplets(), noise_batches(), 20, lr=1e-2)
+    slow = probed([1.0])
+    assert adam.scale_factor < 0.9 < slow.scale_factor  # SGD at Adam's rate takes tiny steps
+    warm = probed([0.0] * 50 + [1.0] * 50, lr=3.0)
+    assert warm.scales[:11] == pytest.approx(probed([0.0]).scales[:11])  # the rate is still 0
+    assert warm.scales[-1] != pytest.approx(warm.scales[10], rel=0.05)  # then the run's highest
+    clipped = probed([1.0], lr=3.0, max_norm=1e-6)
+    assert clipped.scale_factor == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_fall_is_extrapolated_by_the_fall_of_its_drift():

@@ -37,6 +37,18 @@ def drawn(monkeypatch):
     return data
 
 
+def test_a_forecast_probes_with_the_optimizer_of_the_run(drawn):
+    def predicted(**optimizer):
+        cells = forecast_run(config(optimizer=optimizer), [4], [4], probe_steps=20).cells
+        return cells[0].probe.scale_factor
+
+    adam, sgd = (predicted(name=name, lr=0.01) for name in ("adam", "sgd"))
+    assert adam < sgd
+    assert predicted(name="sgd", lr=0.01, clip=1e-6) == pytest.approx(1.0, abs=0.1)
+    warming = predicted(name="adam", lr=0.01, warmup=400)
+    assert warming != adam
+
+
 @pytest.mark.parametrize("more", [{}, {"trim": 0.5}])
 def test_a_forecast_has_a_classifier_of_the_width_asked_for(drawn, more):
     seen, given = [], config(loss={"identity": {}, **more})
