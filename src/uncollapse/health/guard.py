@@ -294,6 +294,9 @@ class Guard:
     def _must_act(self, health: Health, drift: float) -> bool:
         """Whether an embedding that has lost its scale, or soon will, is to be rescued."""
         shrinks, mines = drift > self.tolerance, self.first != Strategy()
+        settings = self.monitor.settings
+        if shrinks and settings.loss == "foreign" and settings.positives is not None:
+            return False  # what it mines cannot be changed from here: the advice says by what
         if mines and health.verdict == "network-collapse":
             return True
         change = self._change_of_recall(health)
