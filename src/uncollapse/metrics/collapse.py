@@ -217,7 +217,7 @@ def anisotropy(
     ]
     unit = directions(x, min_rows=2)
     some = unit[sample_queries(len(unit), sample, seed)]
-    cosines = (some @ some.T)[np.triu(np.ones((len(some), len(some)), bool), 1)]
+    cosines = _product(some, some.T)[np.triu(np.ones((len(some), len(some)), bool), 1)]
     values = np.quantile(np.minimum(cosines, 1.0), levels)
     return Anisotropy(1 - _mean_gap(unit), dict(zip(levels, values.tolist(), strict=True)))
 
@@ -250,13 +250,20 @@ def spectrum(x: ArrayLike) -> Spectrum:
     rows, unit = _centred(x)
     scale = float(np.abs(rows).max()) or 1.0
     rows = rows / scale
+    # By torch, as the product: in a training loop NumPy's own threads would wait for torch's.
     if len(rows) <= rows.shape[1]:
-        squares, axes = np.linalg.eigvalsh(rows @ rows.T)[::-1], None
+        values = torch.linalg.eigvalsh(torch.from_numpy(_product(rows, rows.T)))
+        squares, axes = values.numpy()[::-1], None
     else:
-        squares, axes = np.linalg.eigh(rows.T @ rows)
-        squares, axes = squares[::-1], axes[:, ::-1]
+        values, vectors = torch.linalg.eigh(torch.from_numpy(_product(rows.T, rows)))
+        squares, axes = values.numpy()[::-1], vectors.numpy()[:, ::-1]
     squares = np.where(squares > _ZERO * max(squares[0], 0.0), squares, 0.0)
     return Spectrum(np.sqrt(squares) * scale * unit, axes, len(rows))
+
+
+def _product(a: Array, b: Array) -> Array:
+    product: Array = (torch.from_numpy(a) @ torch.from_numpy(b)).numpy()
+    return product
 
 
 def effective_rank(x: ArrayLike | Spectrum) -> float:
