@@ -14,7 +14,7 @@ __all__ = ["advised"]
 CODE = re.compile(r"(?:uc\.)?TripletLoss\((?:[^()]|\([^()]*\))*\)")
 MINER = re.compile(r"Miner\(\"(\w+)\", \"(\w+)\"\)")
 VALUE = re.compile(r"(\w+) ?= ?\"?([\w.+-]+)")
-SLOWER = "a lower learning rate"  # to somebody who is not told how much: a tenth
+SLOWER = "a tenth of the learning rate"
 _KINDS: Mapping[str, Callable[[str], Any]] = {
     "positives": str,
     "negatives": str,

@@ -135,7 +135,7 @@ def test_a_loss_that_does_not_shrink_the_rows_has_too_high_a_rate():
     settings = settings_of(triplet()).known(RunSettings(lr=0.3))
     advice = advise_on("network-collapse", settings, lambda strategy: 0.0)
     assert "does not shrink these rows (drift +0.000)" in advice.cause
-    assert advice.sentence == "try lr = 0.1"
+    assert advice.sentence == "try lr = 0.03"
     shrinks = advise_on("network-collapse", settings, lambda s: 0.3 * (s.scale_free is not True))
     assert "scale_free = true" in shrinks.sentence
     assert "lr" not in shrinks.sentence
@@ -171,7 +171,7 @@ def test_the_monitor_measures_what_it_advises_on_the_rows_it_saw():
         assert "scale_free" in monitor.advice
     at_rest = train(lambda z, y: 0.0 * z.sum())
     assert "its steps are too long" in at_rest.advice
-    assert "try a lower learning rate" in at_rest.advice
+    assert "try a tenth of the learning rate" in at_rest.advice
 
 
 @each

@@ -178,7 +178,7 @@ def test_advice_is_the_sentence_that_the_run_calls_for():
     ("settings", "expected", "unexpected"),
     [
         (RunSettings("easy", "hard"), "negatives = semihard", "positives"),
-        (RunSettings("easy", "semihard", scale_free=True, lr=3e-3), "lr = 0.001", "scale_free"),
+        (RunSettings("easy", "semihard", scale_free=True, lr=3e-3), "lr = 0.0003", "scale_free"),
         (RunSettings("hard", "hard", scale_free=True, pool=8), "positives = easy", "scale_free"),
         (RunSettings("hard", "hard", scale_free=True, pool=8), "positives = easy", "pool"),
         (RunSettings(), "positives = easy", "scale_free"),

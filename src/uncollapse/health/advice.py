@@ -33,7 +33,7 @@ _MEASURE = (
     "learning rate"
 )
 _MARGIN = 0.2
-RATES = (1 / 3, 1 / 10)  # what a learning rate that is too high is multiplied by
+RATES = (1 / 10, 1 / 3)  # what a learning rate that is too high is multiplied by, best first
 _LEAST_RATE = 1e-3  # of the first one
 _USUAL_LR = 1e-2  # few networks train at more
 # Of docs/results/label-free.
@@ -203,9 +203,9 @@ def _network(known: _Known) -> Advice:
     drift = known.drift(own)
     if drift <= NO_DRIFT:
         cause = f"the loss does not shrink these rows (drift {drift:+.3f}): its steps are too long"
-        return Advice(cause, _try([_slower(settings)]), "drift is what a loss does, for any rate")
+        return Advice(cause, _try([_tenth(settings)]), "drift is what a loss does, for any rate")
     if settings.loss == "proxies":
-        return Advice(cause, _try([_slower(settings), "warm-up"]), "it has no tuples to choose")
+        return Advice(cause, _try([_tenth(settings), "warm-up"]), "it has no tuples to choose")
     over = settings.mined_over
     mined = "" if over is None else f" mined over {over} samples"
     shrinks = settings.positives not in (*GENTLE, None) and settings.negatives != "semihard"
@@ -218,16 +218,17 @@ def _network(known: _Known) -> Advice:
         ]
         return Advice(cause, _try([f"{code(safe[0])} in place of this loss"]), _STUDY)
     if own.positives is None and own.scale_free is None:  # not known, or no miner yet
-        easy = known.drift(Strategy("easy", "hard"))
-        if drift > NO_DRIFT and not easy > NO_DRIFT:
-            return Advice(cause, _try(["positives = easy"]), "measured on these rows")
+        if drift > NO_DRIFT:
+            gentle = known.drift(Strategy("easy", "all")) <= NO_DRIFT
+            change = "positives = easy" if gentle else _tenth(settings)
+            return Advice(cause, _try([change]), "measured on these rows")
         return Advice(cause, _try([_MEASURE]), "positive drift shrinks, whatever the learning rate")
     ranked = rank_strategies(own, settings)
     if not shrinks and settings.positives is not None:  # it is not the positives
         ranked = [each for each in ranked if each.positives == own.positives]
     safe = [each for each in ranked if not known.drift(each) > NO_DRIFT]
     words = [_in_words(own, each) for each in safe[:2]]
-    return Advice(cause, _try(words or [_slower(settings)]), _why(settings, shrinks))
+    return Advice(cause, _try(words or [_tenth(settings)]), _why(settings, shrinks))
 
 
 def code(strategy: Strategy) -> str:
@@ -355,6 +356,10 @@ def _slower(settings: RunSettings) -> str:
     return f"lr = {settings.lr / 3:.1g}" if settings.lr else "a lower learning rate"
 
 
+def _tenth(settings: RunSettings) -> str:
+    return f"lr = {settings.lr / 10:.1g}" if settings.lr else "a tenth of the learning rate"
+
+
 def _try(words: list[str]) -> str:
     comma = "," * (len(words) > 2 or " with " in "".join(words))
     return "try " + (f"{', '.join(words[:-1])}{comma} or " if words[1:] else "") + words[-1]
@@ -408,10 +413,10 @@ def contenders(own: Strategy, ranked: Sequence[Strategy]) -> list[Strategy]:
 
 
 def at_lower_rates(strategies: Sequence[Strategy], rate: float) -> list[Strategy]:
-    """Each strategy at a third and a tenth of a rate; those too slow to train are left out.
+    """Each strategy at a tenth and a third of a rate; those too slow to train are left out.
 
     >>> [str(strategy) for strategy in at_lower_rates([Strategy("easy", "hard")], 1.0)]
-    ['easy x hard, lr x 0.33', 'easy x hard, lr x 0.1']
+    ['easy x hard, lr x 0.1', 'easy x hard, lr x 0.33']
     """
     rates = [rate * share for share in RATES if rate * share >= _LEAST_RATE]
     return [replace(strategy, lr_factor=each) for strategy in strategies for each in rates]

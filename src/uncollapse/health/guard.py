@@ -113,7 +113,7 @@ class Guard:
     not shrink **race** from the restored state, on the same batches, for a few dozen steps:
     successive halving, judged by R@1 of rows held out of them. The winner goes on from where the
     race left it. Where the drift is not what shrinks it, or all that race shrink, or a rescued run
-    shrinks again, the steps are too long: strategies race at a third and a tenth of the rate. The
+    shrinks again, the steps are too long: strategies race at a tenth and a third of the rate. The
     same strategy at the same rate is not tried twice. Races cost at most a tenth of `steps`. The
     batches are the last ones, which the guard keeps copies of (at most 32, or 512 MB): the
     embeddings given to `after_step` must be what `model` returned, or its rows over their norms.

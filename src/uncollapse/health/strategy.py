@@ -132,8 +132,8 @@ def drift_meter(
 ) -> DriftOf:
     """Measures strategies of a loss on these rows; NaN where one cannot be measured.
 
-    The loss, which has the strategy `own`, is left as it is. Strategies that it cannot be changed
-    to, such as those of another package's loss, are measured with our triplet loss.
+    The loss, which has the strategy `own`, is left as it is. Tuples of a loss of ours that has no
+    miner yet are measured with a copy; strategies of another package's loss with our triplet loss.
     """
     ours, values = isinstance(loss_fn, Loss), dict[Strategy, float]()
     changeable = ours and isinstance(getattr(innermost(loss_fn), "miner", None), Miner)
@@ -152,6 +152,10 @@ def drift_meter(
             apply_strategy(loss_fn, strategy)
             return loss_fn
         chooser = Miner(strategy.positives or "all", strategy.negatives or "all")
+        if ours and strategy.scale_free is None and hasattr(innermost(loss_fn), "miner"):
+            mining: Any = copy.deepcopy(innermost(loss_fn))
+            mining.miner = chooser
+            return mining
         free: Any = strategy.scale_free or False
         return TripletLoss(margin=strategy.margin or 0.2, miner=chooser, scale_free=free)
 
