@@ -70,18 +70,6 @@ def nearest(
     return Neighbours(torch.from_numpy(rows).to(queries.device), distances)
 
 
-def first_columns(block: Tensor, k: int) -> Tensor:
-    """Columns of the k smallest values of each row, in order; ties go to the lower column."""
-    columns = torch.topk(block, k, dim=1, largest=False).indices.sort(dim=1).values
-    columns = columns.gather(1, torch.argsort(block.gather(1, columns), dim=1, stable=True))
-    # Where others equal the last one, topk may have chosen any of them.
-    last = block.gather(1, columns[:, -1:])
-    tied = ((block <= last).sum(dim=1) > k).nonzero().flatten()
-    if len(tied):
-        columns[tied] = torch.argsort(block[tied], dim=1, stable=True)[:, :k]
-    return columns
-
-
 def near_lists(
     x: Tensor,
     k: int,

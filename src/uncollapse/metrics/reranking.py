@@ -14,7 +14,7 @@ from uncollapse._base.arrays import Array, ArrayLike
 from uncollapse._base.check import InputError, check_bool, check_int, check_number
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import Frame, short_squares, working_dtype
-from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists
+from uncollapse.metrics.nearest_rows import Neighbours, near_lists
 from uncollapse.metrics.ranking import (
     Comparison,
     RankBlock,
@@ -101,8 +101,8 @@ class ReRanked:
         distances = torch.empty(len(self), k, dtype=torch.float64)
         with progress_reporter(progress, "re-ranked neighbours") as report:
             for part, block in self.blocks():
-                rows[part] = first_columns(block, k)
-                distances[part] = block.gather(1, rows[part])
+                ordered = block.sort(dim=1, stable=True)
+                rows[part], distances[part] = ordered.indices[:, :k], ordered.values[:, :k]
                 report(part.stop, len(self))
         return Neighbours(rows, distances)
 
