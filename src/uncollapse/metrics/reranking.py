@@ -162,14 +162,8 @@ def rerank(
     frame = Frame.of(points, normalize=normalize, dtype=working_dtype(points), resident=False)
     whole, half = (min(k + 1, n) for k in (k1, round(k1 / 2)))
     with progress_reporter(progress, "re-ranking") as report:
-        lists, far = near_lists(
-            points,
-            max(whole, min(k2, n)),
-            normalize=normalize,
-            max_memory=budget,
-            report=report,
-            farthest=True,
-        )
+        most = max(whole, min(k2, n))
+        lists, far = near_lists(points, most, normalize=normalize, max_memory=budget, report=report)
     farthest = pair_squares(frame, np.arange(n), far)
     farthest[farthest == 0] = 1.0  # one point only: all distances are 0
     sets = _expanded(_k_reciprocal(lists[:, :whole]), _k_reciprocal(lists[:, :half]))
