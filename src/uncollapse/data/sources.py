@@ -26,15 +26,6 @@ from uncollapse.data.readers import ARRAY_FILES, NOTE, TABLE_FILES, named_errors
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
 
-__all__ = [
-    "Origin",
-    "Source",
-    "StartScale",
-    "label_values",
-    "open_source",
-    "write_embeddings",
-]
-
 _Name = Annotated[str, Field(max_length=500)]
 _Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0, le=1)]

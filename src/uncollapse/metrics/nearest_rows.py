@@ -25,8 +25,6 @@ from uncollapse.metrics.ranking import (
     pieces,
 )
 
-__all__ = ["Neighbours", "nearest"]
-
 _COPY = 1 << 30  # bytes of a narrow copy of the gallery that is kept, at most
 
 

@@ -26,8 +26,6 @@ from uncollapse.metrics.reranking import ReRanking, reranked_ranks
 from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import check_ks, query_means
 
-__all__ = ["ReidResult", "reid", "searching_rows"]
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ReidResult(Result):

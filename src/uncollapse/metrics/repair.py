@@ -16,8 +16,6 @@ from uncollapse.metrics.comparison import PairedRecall, nearest_of, paired_recal
 from uncollapse.metrics.evaluation import sample_queries
 from uncollapse.metrics.ranking import check_directions
 
-__all__ = ["Repair", "Transform", "cone_effects", "fit_repair"]
-
 REPAIRS = ("centre", "whiten", "remove-top")
 CONE_ROWS = 2048  # of more rows, so many are looked at
 _SHRINK = 0.1  # whitening: axes are divided by the root of their variance and so much of the mean's

@@ -25,8 +25,6 @@ from uncollapse.metrics.ranking import (
     two_sets,
 )
 
-__all__ = ["ReRanked", "ReRanking", "rerank"]
-
 Sparse = Any  # a scipy.sparse array
 _ROWS = 1024  # rows whose sets are made together
 _PAIRS = 1 << 19  # entries compared together

@@ -26,8 +26,6 @@ from uncollapse.metrics.ranking import (
 )
 from uncollapse.metrics.result import Result
 
-__all__ = ["RetrievalResult", "check_ks", "query_means", "retrieval"]
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RetrievalResult(Result):

@@ -16,8 +16,6 @@ from uncollapse.metrics.evaluation import sample_queries
 from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.ranking import equal_rows
 
-__all__ = ["FEW_INVALID", "SpoiledRows", "find_spoiled"]
-
 FEW_INVALID = 0.05  # rows that are NaN or infinite are left out without asking up to this share
 DROPPED = ("invalid", "zero", "duplicates", "hubs")  # what a user may leave out
 _VALUES = 1 << 20  # looked at together

@@ -17,8 +17,6 @@ from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.ranking import check_directions, parse_bytes, ranked_points
 from uncollapse.metrics.result import Card, Shown
 
-__all__ = ["SuspectLabels", "count_votes", "suspect_labels"]
-
 _ROWS = 4096  # counted at a time
 _RANGE = (math.log(0.01), math.log(10.0))  # of τ, which is searched for by its logarithm
 _GRID = 16  # values that are tried first: the likelihood may have more than one hump

@@ -23,8 +23,6 @@ from uncollapse.metrics.intervals import Interval, bootstrap, finite_numbers, wi
 from uncollapse.metrics.ranking import row_numbers
 from uncollapse.metrics.result import Result
 
-__all__ = ["RocCurve", "VerificationResult", "verification"]
-
 _FALSE_ACCEPT_RATES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 _ALL_BELOW = 1 << 22  # same pairs up to which each has its own threshold: 130 MB
 _GRID = 1 << 20  # thresholds beyond that, at quantiles of the same pairs
