@@ -261,6 +261,20 @@ def open_source(
     )
 
 
+def join_by_name(old: Source, new: Source) -> tuple[Source, Source]:
+    """The rows whose names both have, in the old order; names must differ from row to row."""
+    for source in (old, new):
+        if again := len(source) - len(set(source.row_names)):
+            given = f"{again:,} names that others have too"
+            raise InputError(source.title, given, "a different name for each row; see --id")
+    _, i, j = np.intersect1d(old.row_names, new.row_names, True, return_indices=True)
+    if len(i) < 3:
+        given = f"{len(i)} names in common with {old.title}, such as {new.row_names[0]!r}"
+        raise InputError(new.title, given, f"names such as {old.row_names[0]!r}")
+    order = np.argsort(i)
+    return old.select(i[order]), new.select(j[order])
+
+
 def write_embeddings(source: Source, path: str | Path) -> Path:
     """Write a .npz, .parquet or .safetensors file, by its ending; all keep every column.
 

@@ -161,14 +161,12 @@ def joint_ids(
     """Class numbers of two label lists over their common classes; nothing is cast to float."""
     ids_a, classes_a = class_ids(first, n, names[0])
     ids_b, classes_b = class_ids(second, m, names[1])
-    both = (classes_a, classes_b)
-    are_text = [c.dtype.kind in "US" or isinstance(c.flat[0], str | bytes) for c in both]
-    if are_text[0] != are_text[1]:
-        given = " and ".join(str(classes.dtype) for classes in both)
-        raise InputError(names[1], given, f"labels of the same kind as {names[0]}")
-    if classes_a.dtype != classes_b.dtype and not are_text[0]:
-        both = (classes_a.astype(object), classes_b.astype(object))  # or uint64 becomes float64
-    _, number = np.unique(np.concatenate(both), return_inverse=True)
+    both = [classes.astype(object) for classes in (classes_a, classes_b)]
+    try:
+        number = np.unique(np.concatenate(both), return_inverse=True)[1]
+    except TypeError:  # words and numbers have no order
+        given = f"{classes_a.dtype} and {classes_b.dtype}"
+        raise InputError(names[1], given, f"labels of the same kind as {names[0]}") from None
     return number[: len(classes_a)][ids_a], number[len(classes_a) :][ids_b]
 
 
