@@ -17,9 +17,9 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_bool, check_int, check_paired
+from uncollapse._base.result import Result
 from uncollapse.distances import Frame, screen_dtype, short_squares, squared_norms
 from uncollapse.metrics.ranking import check_directions
-from uncollapse.metrics.result import Result
 
 _ROWS, _COLUMNS = 1024, 512  # a tile of points and centres that stays near the core
 _SUM_ROWS = 4096

@@ -11,9 +11,9 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, numbers64
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
+from uncollapse._base.result import Result
 from uncollapse._base.table import number, percent
 from uncollapse.metrics.re_identification import ReidResult
-from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import RetrievalResult
 
 _HINT = " (embeddings? uc.confidence(uc.retrieval(x, labels), 'recall@1'))"

@@ -11,11 +11,11 @@ import torch
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_bool, check_int
 from uncollapse._base.progress import ProgressOption
+from uncollapse._base.result import Card, Shown
 from uncollapse._base.table import percent
 from uncollapse.metrics.evaluation import sample_words
 from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.ranking import check_directions, parse_bytes, ranked_points
-from uncollapse.metrics.result import Card, Shown
 
 _ROWS = 4096  # counted at a time
 _RANGE = (math.log(0.01), math.log(10.0))  # of τ, which is searched for by its logarithm

@@ -14,6 +14,7 @@ import torch
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
 from uncollapse._base.check import InputError, check_bool, check_int
 from uncollapse._base.extras import give_back_memory
+from uncollapse._base.result import Card, Shown
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars
 from uncollapse.health.advice import RunSettings, advise
@@ -24,7 +25,6 @@ from uncollapse.metrics.collapse import spectrum
 from uncollapse.metrics.evaluation import QUERIES, fine_classes, sample_queries, sample_words
 from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.repair import CONE_ROWS, CosineFigures, cone_effects
-from uncollapse.metrics.result import Card, Shown
 from uncollapse.metrics.spoiled_rows import SpoiledRows, find_spoiled
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
