@@ -12,11 +12,11 @@ from torch import nn
 
 import uncollapse as uc
 from uncollapse._base.check import percent
+from uncollapse._base.result import Card
 from uncollapse.health.advice import Strategy
 from uncollapse.health.forecasts import Forecast, ForecastCell
 from uncollapse.health.race import Race, RaceScore
 from uncollapse.metrics import evaluate_rows
-from uncollapse.metrics.result import Card
 
 HOSTILE = "<script>alert('\u202e')</script>"
 LABELS = np.array([HOSTILE, "b", "c", "d"])[np.arange(80) % 4]

@@ -121,3 +121,13 @@ def test_candidates_follow_the_suspects_everywhere(cli, folder):
     assert marks == ["10"] * (len(kinds) - few) + ["01"] * few + ["00"] * (800 - len(kinds))
     assert f"{few} candidates (about " in " ".join(lines)
     assert (folder / "page.html").read_text().count(">candidate<") == few
+
+
+def test_of_more_rows_than_max_rows_a_sample_is_judged_and_terminal_and_page_say_so(
+    labels, cli, folder
+):
+    words = "on a sample of 40 of 100 rows"
+    said = cli("suspects", "z.npz", "--max-rows", "40", "--csv", "s.csv", "--html", "page.html")
+    assert words in " ".join(said.out.split())
+    assert words in (folder / "page.html").read_text()
+    assert len((folder / "s.csv").read_text().splitlines()) == 41

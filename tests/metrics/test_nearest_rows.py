@@ -60,7 +60,7 @@ def test_lists_of_all_rows_begin_with_the_row_and_know_the_farthest():
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 5, (300, 3), generator=generator).float()
     options = {"normalize": False, "max_memory": 1 << 20, "report": lambda *_: None}
-    lists, farthest = near_lists(x, 6, farthest=True, **options)
+    lists, farthest = near_lists(x, 6, **options)
     own = torch.arange(len(x))
     assert lists[:, 0].tolist() == own.tolist()
     assert lists[:, 1:].tolist() == sorted_rows(x, x, 5, own)[0].tolist()

@@ -222,3 +222,21 @@ def test_rows_that_are_hardly_ever_wrong_are_no_candidates():
         2,
     )  # half of wrong ones are right
     assert result.candidates.tolist() == []
+
+
+def test_of_many_rows_a_sample_with_its_share_of_each_class_is_judged_among_all():
+    z, labels = lumps(classes=10, size=60)
+    labels = np.minimum(labels, 7)  # the last class has three modes
+    noisy, wrong = made_wrong(labels, 0.1)
+    every, some = (suspect_labels(z, noisy, max_rows=most) for most in (None, 200))
+    judged = np.flatnonzero(some.judged)
+    assert (some.sampled, len(judged), every.sampled) == (200, 200, 600)
+    expected = np.bincount(noisy) / 3
+    assert np.abs(np.bincount(noisy[judged]) - expected).max() <= 1
+    np.testing.assert_array_equal(some.neighbours[judged], every.neighbours[judged])
+    assert set(some.ranking) == set(judged)
+    assert np.isin(some.rows, wrong).mean() > 0.9
+    assert abs(some.rate - 0.1) < 0.05
+    assert some.expected == pytest.approx(some.rate * 200)
+    assert str(some).endswith("; on a sample of 200 of 600 rows")
+    assert "sample" not in str(every)

@@ -76,16 +76,11 @@ def _joined(old: Source, new: Source) -> tuple[Source, Source, str]:
             allowed = f"{len(old):,} as in {old.title}, or names in both files to join by"
             raise InputError(new.title, f"{len(new):,} rows", allowed)
         return old, new, "joined row by row"
-    for source in (old, new):
-        if again := len(source) - len(set(source.row_names)):
-            given = f"{again:,} names that others have too"
-            raise InputError(source.title, given, "a different name for each row; see --id")
-    _, i, j = np.intersect1d(old.row_names, new.row_names, True, return_indices=True)
-    if len(i) < 3:
-        given = f"{len(i)} names in common with {old.title}, such as {new.row_names[0]!r}"
-        raise InputError(new.title, given, f"names such as {old.row_names[0]!r}")
-    if len(i) < max(len(old), len(new)):
-        only = f"{len(old) - len(i):,} rows of {old.title}, {len(new) - len(i):,} of {new.title}"
+    from uncollapse.data.sources import join_by_name
+
+    before, after = join_by_name(old, new)
+    lost = [len(side) - len(before) for side in (old, new)]
+    if any(lost):
+        only = f"{lost[0]:,} rows of {old.title}, {lost[1]:,} of {new.title}"
         warn(f"left out, for the other file lacks their names: {only}")
-    order = np.argsort(i)
-    return old.select(i[order]), new.select(j[order]), "joined by name"
+    return before, after, "joined by name"

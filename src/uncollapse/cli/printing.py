@@ -263,7 +263,9 @@ def _explain(error: Exception) -> tuple[int, str]:
     if type(error).__name__ == "NoArgsIsHelpError":  # the help page was asked for and is shown
         return 0, ""
     if isinstance(error, _UsageError):
-        return USER_ERROR, one_line(error.format_message()) + _where_to_look(error)  # type: ignore[attr-defined]
+        context = getattr(error, "ctx", None)
+        hint = "" if context is None else f" (see: {context.command_path} --help)"
+        return USER_ERROR, one_line(error.format_message()) + hint  # type: ignore[attr-defined]
     if type(error).__module__.startswith("uncollapse."):  # our own errors are written for people
         return USER_ERROR, _our_words(error)
     if _no_memory(error):
@@ -288,8 +290,3 @@ def _no_memory(error: Exception) -> bool:
     """Whether it is NumPy's error for that, or torch's, on the CPU or a GPU."""
     torchs = "allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError"
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and torchs)
-
-
-def _where_to_look(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    return f" (see: {context.command_path} --help)" if context is not None else ""

@@ -85,7 +85,7 @@ def _table(repair: Repair) -> Table:
     table = Table(["on the other half", "before", "after", "difference"])
     for metric, recall in repair.recalls.items():
         shares = (f"{100 * side.recall[1]:.1f} %" for side in (recall.old, recall.new))
-        table.add(f"R@1, {metric}", *shares, recall.difference_text)
+        table.add(f"R@1, {metric}", *shares, recall.difference.text)
     sides = repair.before, repair.after
     cosines = (uc.health.verdict.cosine_text(side.cosine) for side in sides)
     table.add("mean cosine", *cosines, "")

@@ -36,13 +36,7 @@ _MOST_SHEET = 100  # queries that a contact sheet has room for
 
 @options.grouped
 def command(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|FILE",
-            help="A run directory or a file of embeddings; or a backbone for texts, sentence:NAME.",
-        ),
-    ],
+    source: options.SourceArgument,
     columns: options.Columns,
     run_options: options.RunOptions,
     queries: Annotated[
@@ -71,7 +65,10 @@ def command(
     images: options.ImagesOption = None,
     metric: options.MetricOption = "euclidean",
 ) -> None:
-    """Find the nearest neighbours of images, texts or a file's rows: a table or a contact sheet."""
+    """Find the nearest neighbours of images, texts or a file's rows: a table or a contact sheet.
+
+    In place of a run, texts may be searched with a backbone, sentence:NAME.
+    """
     if out is not None and out.suffix not in _ENDINGS:
         raise InputError("--out", out.name, f"a file ending in {', '.join(_ENDINGS)}")
     sheet = out is not None and out.suffix == ".png"

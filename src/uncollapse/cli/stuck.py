@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import typer
 
+from uncollapse.cli.options import grouped
 from uncollapse.cli.printing import say
 
 NUMBERS = {"ignore_unknown_options": True}  # -1 is a loss, not an option
@@ -14,17 +16,25 @@ _MOST = 6  # explanations shown
 _option = partial(typer.Option, rich_help_panel="What you know of the run")
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What is known of the run."""
+
+    batch: Annotated[int | None, _option(help="Samples, or pairs, in a batch.", min=1)] = None
+    views: Annotated[int | None, _option(help="Views of each sample.", min=1)] = None
+    classes: Annotated[int | None, _option(help="Classes, or speakers.", min=1)] = None
+    temperature: Annotated[float | None, _option(help="Of a softmax of similarities.")] = None
+    base_temperature: Annotated[float | None, _option(help="As in SupContrast.")] = None
+    margin: Annotated[float | None, _option(help="Of a triplet, pair or face loss.")] = None
+    queue: Annotated[int | None, _option(help="Keys in MoCo's queue.", min=1)] = None
+    scale: Annotated[float | None, _option(help="Of ArcFace or CosFace.")] = None
+    dim: Annotated[int | None, _option(help="Dimension of the embedding.", min=1)] = None
+
+
+@grouped
 def command(
     loss: Annotated[str, typer.Argument(metavar="LOSS", help="The number as printed: 6.920.")],
-    batch: Annotated[int | None, _option(help="Samples, or pairs, in a batch.", min=1)] = None,
-    views: Annotated[int | None, _option(help="Views of each sample.", min=1)] = None,
-    classes: Annotated[int | None, _option(help="Classes, or speakers.", min=1)] = None,
-    temperature: Annotated[float | None, _option(help="Of a softmax of similarities.")] = None,
-    base_temperature: Annotated[float | None, _option(help="As in SupContrast.")] = None,
-    margin: Annotated[float | None, _option(help="Of a triplet, pair or face loss.")] = None,
-    queue: Annotated[int | None, _option(help="Keys in MoCo's queue.", min=1)] = None,
-    scale: Annotated[float | None, _option(help="Of ArcFace or CosFace.")] = None,
-    dim: Annotated[int | None, _option(help="Dimension of the embedding.", min=1)] = None,
+    settings: Settings,
 ) -> None:
     """Say what a loss that does not move means: collapsed, not learning, or normal.
 
@@ -32,21 +42,10 @@ def command(
 
     Usual settings are tried for those that are not given.
     """
-    known = {
-        "batch": batch,
-        "views": views,
-        "classes": classes,
-        "temperature": temperature,
-        "base_temperature": base_temperature,
-        "margin": margin,
-        "queue": queue,
-        "scale": scale,
-        "dim": dim,
-    }
     from uncollapse.health.advice import NEXT_CHECKS
     from uncollapse.health.resting import STATES, explain_loss
 
-    levels = explain_loss(loss, **{k: v for k, v in known.items() if v is not None})
+    levels = explain_loss(loss, **{k: v for k, v in vars(settings).items() if v is not None})
     more = "give what you know of the run (--batch, --views, ...: see --help)"
     if not levels:
         say(f"{loss} is no value at which a loss is known to rest; {more}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
     from uncollapse.metrics import SuspectLabels
 
+_MAX_ROWS = 50_000  # judged, sampled from more
 _PAGE = 60  # rows that a page shows as pictures or texts
 _NEIGHBOURS = 6  # that it shows of each
 _HEAD = ["row", "name", "label", "suggested", "wrong", "score", "suspect", "candidate"]
@@ -33,6 +34,7 @@ def command(
     k: Annotated[int, typer.Option("-k", help="How many neighbours judge a row.", min=1)] = 10,
     metric: options.MetricOption = "euclidean",
     fine: Annotated[bool, typer.Option("--fine", help="Judge the fine labels.")] = False,
+    max_rows: options.MaxRowsOption = _MAX_ROWS,
     most: Annotated[int, typer.Option("-n", help="How many rows to print.", min=1)] = 20,
     csv: Annotated[Path | None, typer.Option(help="Write all rows here, worst first.")] = None,
     html: options.HtmlOption = None,
@@ -48,8 +50,9 @@ def command(
         raise InputError.conflict("--images needs --html: only the page shows pictures")
     rows = open_rows(source, columns, run_options, images)
     labels = rows.source.need_labels(fine=fine)
-    say_cost(len(labels), *rows.source.points.shape)
-    result = uc.suspect_labels(rows.source.points, labels, neighbours=k, normalize=normalize)
+    say_cost(min(len(labels), max_rows), *rows.source.points.shape)
+    settings: dict[str, Any] = {"neighbours": k, "normalize": normalize, "max_rows": max_rows}
+    result = uc.suspect_labels(rows.source.points, labels, **settings)
     names = None if rows.source.names is None else rows.source.row_names
     if result.listed:
         show(_table(result, most, labels, names))

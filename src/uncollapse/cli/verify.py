@@ -22,14 +22,7 @@ _ENDINGS = (".html", ".png", ".svg")
 
 @options.grouped
 def command(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|FILE",
-            help="A run directory or a file of embeddings; or a table with the columns score and "
-            "same.",
-        ),
-    ],
+    source: options.SourceArgument,
     columns: options.Columns,
     run_options: options.RunOptions,
     pairs: Annotated[
@@ -51,7 +44,10 @@ def command(
     ] = None,
     json: options.JsonOption = None,
 ) -> None:
-    """Verification of pairs at every threshold: ROC, EER, TAR at FAR, LFW's accuracy."""
+    """Verification of pairs at every threshold: ROC, EER, TAR at FAR, LFW's accuracy.
+
+    A file may also be a table of pairs with the columns score and same.
+    """
     settings: dict[str, Any] = {"normalize": options.normalizes(metric), "far": _rates(far)}
     if out is not None and out.suffix not in _ENDINGS:
         raise InputError("--out", out.name, f"a file ending in {', '.join(_ENDINGS)}")

@@ -14,18 +14,6 @@ from torch.utils.data import get_worker_info
 
 from uncollapse._base.check import InputError
 
-__all__ = [
-    "Compose",
-    "center_crop",
-    "color_jitter",
-    "horizontal_flip",
-    "per_image",
-    "random_crop",
-    "random_erasing",
-    "random_resized_crop",
-    "standardize",
-]
-
 
 def horizontal_flip(images: Tensor, generator: torch.Generator, p: float = 0.5) -> Tensor:
     """Mirror each image left to right with probability `p`.

@@ -26,15 +26,6 @@ from uncollapse.data.readers import ARRAY_FILES, NOTE, TABLE_FILES, named_errors
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
 
-__all__ = [
-    "Origin",
-    "Source",
-    "StartScale",
-    "label_values",
-    "open_source",
-    "write_embeddings",
-]
-
 _Name = Annotated[str, Field(max_length=500)]
 _Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -268,6 +259,20 @@ def open_source(
         title=path.name,
         notes=tuple(notes),
     )
+
+
+def join_by_name(old: Source, new: Source) -> tuple[Source, Source]:
+    """The rows whose names both have, in the old order; names must differ from row to row."""
+    for source in (old, new):
+        if again := len(source) - len(set(source.row_names)):
+            given = f"{again:,} names that others have too"
+            raise InputError(source.title, given, "a different name for each row; see --id")
+    _, i, j = np.intersect1d(old.row_names, new.row_names, True, return_indices=True)
+    if len(i) < 3:
+        given = f"{len(i)} names in common with {old.title}, such as {new.row_names[0]!r}"
+        raise InputError(new.title, given, f"names such as {old.row_names[0]!r}")
+    order = np.argsort(i)
+    return old.select(i[order]), new.select(j[order])
 
 
 def write_embeddings(source: Source, path: str | Path) -> Path:

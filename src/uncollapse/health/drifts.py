@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import ArrayLike, ClassLayout, class_ids, points
 from uncollapse._base.check import InputError, check_bool, check_int, check_kind, check_number
 from uncollapse._base.extras import keep_memory
+from uncollapse._base.result import Card, Shown
 from uncollapse.distances import centre, pairwise_distances
 from uncollapse.health.figures import to_host
 from uncollapse.health.verdict import NO_DRIFT
 from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
 from uncollapse.losses.registry import always_normalizes, make_loss
-from uncollapse.metrics.result import Card, Shown
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 

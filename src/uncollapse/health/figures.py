@@ -145,7 +145,7 @@ class _Given(NamedTuple):
         self, spoiled: metrics.SpoiledRows, names: ArrayLike | None, limits: Thresholds
     ) -> tuple[Health, Array]:
         """Figures of all rows but a few invalid ones, and without spoiled ones; which rows."""
-        lost, zero, equal = len(spoiled.invalid), len(spoiled.zero), spoiled.most_equal
+        lost, zero, equal = len(spoiled.invalid), len(spoiled.zero), len(spoiled.equal)
         rows = spoiled.kept(["invalid"] if lost <= metrics.FEW_INVALID * spoiled.n else [])
         health = replace(self.figures(rows), invalid_rows=lost, zero_rows=zero, equal_rows=equal)
         usual = self.usual(spoiled, rows, limits)
@@ -162,7 +162,7 @@ class _Given(NamedTuple):
         """
         usual = np.setdiff1d(rows, spoiled.far)
         ids = np.arange(spoiled.n) if self.labels is None else class_ids(self.labels, spoiled.n)[0]
-        several = spoiled.most_equal >= max(FEW_EQUAL, limits.equal_share * spoiled.n)
+        several = len(spoiled.equal) >= max(FEW_EQUAL, limits.equal_share * spoiled.n)
         for alike in (spoiled.zero, spoiled.equal[: spoiled.n * several]):
             own, others = np.isin(ids, ids[alike]), np.setdiff1d(usual, alike)
             is_class = len(np.unique(ids[own])) == 1 and 1 < len(alike) > own.sum() / 2

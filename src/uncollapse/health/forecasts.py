@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import class_ids
 from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.result import Card, Shown
 from uncollapse._base.table import Table
 from uncollapse.geometry import diameter, diameter_lower_bound, hard_mined_loss
 from uncollapse.health import drifts
@@ -23,7 +24,6 @@ from uncollapse.health.drifts import ModeDrift, Probe
 from uncollapse.health.verdict import DANGEROUS, NO_DRIFT, Thresholds
 from uncollapse.losses import TripletLoss
 from uncollapse.losses.base import Wrapper, innermost
-from uncollapse.metrics.result import Card, Shown
 from uncollapse.mining import Miner
 from uncollapse.samplers import PKSampler
 

@@ -21,10 +21,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, label_array
 from uncollapse._base.check import InputError, percent
+from uncollapse._base.result import Card, Shown
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import Strategy
 from uncollapse.health.figures import spread
-from uncollapse.metrics.result import Card, Shown
 
 __all__ = ["LoopTrial", "Race", "RaceData", "RacePlan", "Trial", "plan_race", "run_race"]
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from uncollapse._base.check import check_bool, check_kind, check_number, percent
 from uncollapse._base.files import read_toml
+from uncollapse._base.result import Card, Shown
 from uncollapse.geometry import Thickness
-from uncollapse.metrics.result import Card, Shown
 
 __all__ = ["VERDICTS", "ClassHealth", "Health", "Histogram", "Reference", "Thresholds", "judge"]
 

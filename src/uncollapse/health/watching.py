@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from uncollapse._base.arrays import ArrayLike, label_array
 from uncollapse._base.check import InputError, check_bool, check_int, did_you_mean, percent
+from uncollapse._base.result import Card, Shown
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import advise_on
 from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, read_labels
@@ -30,7 +31,6 @@ from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Listener, processes
 from uncollapse.health.verdict import Health
 from uncollapse.losses import Loss
-from uncollapse.metrics.result import Card, Shown
 
 __all__ = ["Logger", "Watch", "log_health", "watch"]
 

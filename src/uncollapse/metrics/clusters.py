@@ -17,9 +17,9 @@ from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_bool, check_int, check_paired
+from uncollapse._base.result import Result
 from uncollapse.distances import Frame, screen_dtype, short_squares, squared_norms
 from uncollapse.metrics.ranking import check_directions
-from uncollapse.metrics.result import Result
 
 _ROWS, _COLUMNS = 1024, 512  # a tile of points and centres that stays near the core
 _SUM_ROWS = 4096
@@ -77,6 +77,11 @@ def clustering(
     elif multiplier != 1:
         raise InputError("multiplier", multiplier, "1 when clusters is given")
     run = kmeans(values, clusters, restarts=restarts, normalize=normalize, seed=seed)
+    agreement = None
+    if check_bool("ami", ami):
+        from sklearn.metrics import adjusted_mutual_info_score  # a second to load
+
+        agreement = float(adjusted_mutual_info_score(ids, run.labels))
     return ClusteringResult(
         nmi=normalized_mutual_information(ids, run.labels),
         f1=pairwise_f1(ids, run.labels),
@@ -84,7 +89,7 @@ def clustering(
         clusters_used=len(np.unique(run.labels)),
         classes=len(classes),
         inertia=run.inertia,
-        ami=_adjusted(ids, run.labels) if check_bool("ami", ami) else None,
+        ami=agreement,
     )
 
 
@@ -128,12 +133,6 @@ def _entropy(counts: Array) -> float:
     """Entropy in nats of a partition whose parts have these sizes."""
     share = counts[counts > 0] / counts.sum()
     return float(-(share * np.log(share)).sum())
-
-
-def _adjusted(ids: Array, clusters: Array) -> float:
-    from sklearn.metrics import adjusted_mutual_info_score  # a second to load
-
-    return float(adjusted_mutual_info_score(ids, clusters))
 
 
 @dataclass(frozen=True)

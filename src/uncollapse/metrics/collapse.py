@@ -21,12 +21,11 @@ from uncollapse._base.arrays import (
     points64,
 )
 from uncollapse._base.check import check_bool, check_int, check_number
+from uncollapse._base.result import Result
 from uncollapse.distances import binary_scale, pairwise_distances, unit_rows
 from uncollapse.metrics.evaluation import sample_queries
-from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import retrieval
 
-_TABLE = 1 << 22  # entries of a rows × classes table held at a time
 _BLOCK = 1024  # rows compared with all others at a time
 _ZERO = 1e-14  # eigenvalues below this share of the largest are rounding
 
@@ -103,20 +102,15 @@ def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
     classes = ClassMeans.of(x, labels)
     means, layout = classes.means, classes.layout
     variance = np.bincount(layout.ids, (classes.residuals**2).sum(axis=1)) / layout.counts
-    a, b = np.triu_indices(len(means), 1)
-    if len(a) == 0:
-        return math.nan
-    total = 0.0
-    step = max(1, _TABLE // (4 * means.shape[1]))
-    for i in range(0, len(a), step):
-        rows, columns = a[i : i + step], b[i : i + step]
-        apart = ((means[rows] - means[columns]) ** 2).sum(axis=1)
-        both = variance[rows] + variance[columns]
+    total, pairs = 0.0, len(means) * (len(means) - 1) // 2
+    for i in range(1, len(means)):
+        apart = ((means[:i] - means[i]) ** 2).sum(axis=1)
+        both = variance[:i] + variance[i]
         # Two classes that are the same point have no variance: 0/0 is 0 here.
         safe = np.where(apart > 0, apart, 1.0)
         ratio = np.where(apart > 0, both / (2 * safe), np.where(both > 0, np.inf, 0.0))
         total += float(ratio.sum())
-    return total / len(a)
+    return total / pairs if pairs else math.nan
 
 
 def directions(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
@@ -124,22 +118,6 @@ def directions(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Array:
     rows = torch.from_numpy(points64(x, name, min_rows=min_rows))
     largest = rows.abs().amax(dim=1, keepdim=True)
     return unit_rows(rows / torch.where(largest > 0, largest, 1.0)).numpy()
-
-
-def _mean_gap(unit: Array) -> float:
-    """Mean of 1 - cosine over the pairs of unit rows (or zeros); NaN for a single one.
-
-    1 - u·v = |u - v|²/2, and the mean of that over pairs is n/(n - 1) times the variance: right to
-    its own last digits where 1 minus a cosine near 1 would have none. A pair with a row of zeros
-    has cosine 0: what |u - v|²/2 lacks there is 1/2 for each of its zero rows.
-    """
-    n = len(unit)
-    if n < 2:
-        return float("nan")
-    about = unit - unit[0]
-    variance = float(((about - about.mean(axis=0)) ** 2).sum() / (n - 1))
-    zeros = int((unit == 0).all(axis=1).sum())
-    return variance + zeros / n
 
 
 @dataclass(frozen=True)
@@ -219,7 +197,9 @@ def anisotropy(
     some = unit[sample_queries(len(unit), sample, seed)]
     cosines = _product(some, some.T)[np.triu(np.ones((len(some), len(some)), bool), 1)]
     values = np.quantile(np.minimum(cosines, 1.0), levels)
-    return Anisotropy(1 - _mean_gap(unit), dict(zip(levels, values.tolist(), strict=True)))
+    total, n = unit.sum(axis=0), len(unit)
+    mean = float(total @ total - (unit**2).sum()) / (n * (n - 1))
+    return Anisotropy(min(mean, 1.0), dict(zip(levels, values.tolist(), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -303,7 +283,11 @@ def rankme(x: ArrayLike, *, eps: float = 1e-7) -> float:
     2.0
     """
     check_number("eps", eps, 0.0, 1.0)
-    return smooth_rank(_singular_values(x), eps)
+    rows = points64(x)
+    unit = binary_scale(float(np.abs(rows).max()))  # squares stay in range
+    values: Array = np.linalg.svd(rows / unit, compute_uv=False)
+    rounding = max(rows.shape) * np.finfo(np.float64).eps * values[0]
+    return smooth_rank(np.where(values > rounding, values, 0.0), eps)
 
 
 def smooth_rank(values: Array, eps: float) -> float:
@@ -314,14 +298,6 @@ def smooth_rank(values: Array, eps: float) -> float:
     shares = values / total + eps
     shares = shares[shares > 0]
     return float(np.exp(-(shares * np.log(shares)).sum()))
-
-
-def _singular_values(x: ArrayLike) -> Array:
-    """Singular values of the uncentred rows, largest first; rounding noise is set to 0."""
-    rows = points64(x)
-    unit = binary_scale(float(np.abs(rows).max()))  # all figures here are independent of scale
-    values: Array = np.linalg.svd(rows / unit, compute_uv=False)
-    return np.where(values > max(rows.shape) * np.finfo(np.float64).eps * values[0], values, 0.0)
 
 
 # How many modes each class keeps: the number that class collapse (EPS §3) drives to one.
@@ -529,26 +505,16 @@ def _best_kmeans(x: Array, k: int, generator: np.random.Generator) -> tuple[floa
 def _join(z: Array, labels: Array) -> list[Array]:
     """Rows of each cluster, after joining clusters with no valley between them, nearest first."""
     groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    apart: set[tuple[int, int]] = set()
-    while len(groups) > 1:
-        middles = np.array([z[group].mean(0) for group in groups])
-        gaps = pairwise_distances(middles).numpy()
-        order = sorted(
-            (gaps[i, j], i, j)
-            for i in range(len(groups))
-            for j in range(i)
-            if (groups[i][0], groups[j][0]) not in apart
-        )
-        if not order:
-            break
-        _, i, j = order[0]
-        if _valley(z[groups[i]], z[groups[j]]) > _VALLEY:
-            union = np.sort(np.concatenate([groups[i], groups[j]]))
-            groups = [group for k, group in enumerate(groups) if k not in (i, j)] + [union]
-            apart = {pair for pair in apart if union[0] not in pair}
+    while True:
+        gaps = pairwise_distances(np.array([z[group].mean(0) for group in groups])).numpy()
+        pairs = ((i, j) for i in range(len(groups)) for j in range(i))
+        for i, j in sorted(pairs, key=lambda pair: (gaps[pair], pair)):
+            if _valley(z[groups[i]], z[groups[j]]) > _VALLEY:
+                union = np.sort(np.concatenate([groups.pop(i), groups.pop(j)]))
+                groups.append(union)
+                break
         else:
-            apart |= {(groups[i][0], groups[j][0]), (groups[j][0], groups[i][0])}
-    return groups
+            return groups
 
 
 def _valley(a: Array, b: Array) -> float:

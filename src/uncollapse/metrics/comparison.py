@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
-from uncollapse._base.check import InputError, check_int, check_number
+from uncollapse._base.check import InputError, check_int, check_number, percent
 from uncollapse.distances import unit_rows
 from uncollapse.metrics.evaluation import QUERIES, sample_queries
 from uncollapse.metrics.intervals import Interval, confidence
@@ -19,8 +19,6 @@ from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.ranking import check_directions
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 from uncollapse.metrics.verification_scores import listed_distances
-
-__all__ = ["EmbeddingComparison", "PairedRecall", "compare_embeddings"]
 
 _PAIRS = 200_000  # drawn to place a threshold
 _FAR = 1e-3  # the false accept rate of the old threshold, where that is not given
@@ -40,15 +38,8 @@ class PairedRecall(NamedTuple):
     difference: Interval
 
     def __str__(self) -> str:
-        shares = f"{100 * self.old.recall[1]:.1f} → {100 * self.new.recall[1]:.1f} %"
-        return f"{shares}, difference {self.difference_text}"
-
-    @property
-    def difference_text(self) -> str:
-        """The difference and its interval, in per cent."""
-        values = self.difference.value, self.difference.low, self.difference.high
-        texts = (f"{round(100 * value, 1) + 0.0:.1f}".replace("-", "−") for value in values)
-        return "{} ({} to {})".format(*texts)
+        old, new = (percent(side.recall[1]) for side in (self.old, self.new))
+        return f"{old} → {new}, difference {self.difference.text}"
 
 
 @dataclass(frozen=True)

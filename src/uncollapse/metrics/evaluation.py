@@ -12,9 +12,9 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids, label_array
 from uncollapse._base.check import check_int
 from uncollapse._base.extras import give_back_memory
+from uncollapse._base.result import Card, Shown
 from uncollapse.metrics.clusters import ClusteringResult, clustering
 from uncollapse.metrics.re_identification import ReidResult, reid
-from uncollapse.metrics.result import Card, Shown
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 
 QUERIES = 5_000  # rows that search, sampled from more, in all commands, pages and `diagnose`

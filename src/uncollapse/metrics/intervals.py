@@ -11,9 +11,9 @@ import numpy as np
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, numbers64
 from uncollapse._base.check import InputError, check_choice, check_int, check_number
-from uncollapse._base.table import percent
+from uncollapse._base.result import Result
+from uncollapse._base.table import number, percent
 from uncollapse.metrics.re_identification import ReidResult
-from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import RetrievalResult
 
 _HINT = " (embeddings? uc.confidence(uc.retrieval(x, labels), 'recall@1'))"
@@ -31,6 +31,12 @@ class Interval(Result):
     resamples: int
     units: int
     method: str
+
+    @property
+    def text(self) -> str:
+        """In per cent: 49.6 % (48.2 to 51)."""
+        low, high = (number(100 * bound, 3) for bound in (self.low, self.high))
+        return f"{percent(self.value)} ({low} to {high})"
 
     def __str__(self) -> str:
         bounds = f"[{self.low:.4f}, {self.high:.4f}]"

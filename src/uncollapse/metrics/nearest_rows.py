@@ -25,8 +25,6 @@ from uncollapse.metrics.ranking import (
     pieces,
 )
 
-__all__ = ["Neighbours", "nearest"]
-
 _COPY = 1 << 30  # bytes of a narrow copy of the gallery that is kept, at most
 
 
@@ -40,7 +38,7 @@ class Neighbours:
 
 def nearest(
     queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None = None, *,
-    normalize: bool = False, progress: ProgressOption = False,
+    normalize: bool = False, max_memory: int | None = None, progress: ProgressOption = False,
 ) -> Neighbours:  # fmt: skip
     """The k nearest gallery rows of each query; `exclude[q]` is a row query q must not find.
 
@@ -57,62 +55,28 @@ def nearest(
         raise InputError("k", k, f"at most {room}, the size of the gallery")
     if normalize:
         check_directions(queries, gallery)
+    wanted = k + (exclude is not None)
     with progress_reporter(progress, "searching") as report:
-        hits = _search(
-            queries, gallery, k + (exclude is not None), normalize, _COPY, report, farthest=False
-        )
-    rows, squares = hits.rows, hits.squares
+        rows, squares, _, unit = _search(queries, gallery, wanted, normalize, max_memory, report)
     if exclude is not None:
         kept = _without(rows, exclude.cpu().numpy())
         rows, squares = rows[kept].reshape(-1, k), squares[kept].reshape(-1, k)
     dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
-    distances = torch.from_numpy(squares).sqrt_().mul_(hits.unit).to(queries.device, dtype)
+    distances = torch.from_numpy(squares).sqrt_().mul_(unit).to(queries.device, dtype)
     return Neighbours(torch.from_numpy(rows).to(queries.device), distances)
 
 
-def first_columns(block: Tensor, k: int) -> Tensor:
-    """Columns of the k smallest values of each row, in order; ties go to the lower column."""
-    columns = torch.topk(block, k, dim=1, largest=False).indices.sort(dim=1).values
-    columns = columns.gather(1, torch.argsort(block.gather(1, columns), dim=1, stable=True))
-    # Where others equal the last one, topk may have chosen any of them.
-    last = block.gather(1, columns[:, -1:])
-    tied = ((block <= last).sum(dim=1) > k).nonzero().flatten()
-    if len(tied):
-        columns[tied] = torch.argsort(block[tied], dim=1, stable=True)[:, :k]
-    return columns
-
-
 def near_lists(
-    x: Tensor,
-    k: int,
-    *,
-    normalize: bool,
-    max_memory: int | None,
-    report: Report,
-    farthest: bool = False,
+    x: Tensor, k: int, *, normalize: bool, max_memory: int, report: Report
 ) -> tuple[Array, Array]:
-    """The k nearest rows of each row, itself first, and if asked for its `farthest` row.
+    """The k nearest rows of each row, itself first, and its farthest row.
 
     Ties go to the lower row; k is at most the number of rows.
     """
-    copy = _COPY if max_memory is None else max_memory // 2
-    hits = _search(x, x, k, normalize, copy, report, farthest)
+    rows, _, far, _ = _search(x, x, k, normalize, max_memory, report, farthest=True)
     own = np.arange(len(x))
-    others = hits.rows[_without(hits.rows, own)].reshape(len(x), k - 1)
-    return np.concatenate([own[:, None], others], axis=1), hits.farthest
-
-
-@dataclass
-class _Hits:
-    """Rows of the gallery, their squared distances in units, and the farthest row, of each query.
-
-    A distance of 1 in these units is `unit`.
-    """
-
-    rows: Array
-    squares: Array
-    farthest: Array
-    unit: float
+    others = rows[_without(rows, own)].reshape(len(x), k - 1)
+    return np.concatenate([own[:, None], others], axis=1), far
 
 
 def _search(
@@ -120,19 +84,22 @@ def _search(
     gallery: Tensor,
     k: int,
     normalize: bool,
-    copy: int,
+    max_memory: int | None,
     report: Report,
-    farthest: bool,
-) -> _Hits:
-    """The k nearest rows of each query; ties go to the lower row.
+    farthest: bool = False,
+) -> tuple[Array, Array, Array, float]:
+    """The k nearest rows of each query, their squared distances, the farthest row, and the unit.
+
+    Ties go to the lower row. A distance is the root of its square times the unit.
 
     Equal rows of the gallery are compared once, so that a collapsed set costs no more than any
-    other. A narrow copy of the gallery is kept if it has at most `copy` bytes.
+    other. A narrow copy of the gallery is kept if it has at most half of `max_memory` bytes.
     """
     _, first, group = np.unique(equal_rows(gallery)[0], return_index=True, return_inverse=True)
     order = np.argsort(first)  # in the order of first rows, so that ties go to the lower row
     first, group = first[order], np.argsort(order)[group]
     dtype = screen_dtype()
+    copy = _COPY if max_memory is None else max_memory // 2
     copy = copy if len(queries) >= len(gallery) else copy // 4  # few queries read it a few times
     resident = len(first) * gallery.shape[1] * torch.finfo(dtype).bits // 8 <= copy
     orders = [torch.arange(len(queries)), torch.from_numpy(first)]
@@ -147,23 +114,18 @@ def _search(
         points(queries, "queries"), points(gallery, "gallery")  # one of them raises, naming rows
     y = y.kept() if resident else y
     size = min(k, len(first))
-    hits = _Hits(
-        np.empty((len(x), size), np.int64),
-        np.empty((len(x), size)),
-        np.empty(len(x) if farthest else 0, np.int64),
-        float(x.unit),
-    )
+    rows, squares = np.empty((len(x), size), np.int64), np.empty((len(x), size))
+    ends = np.empty(len(x) if farthest else 0, np.int64)
     for low in range(0, len(x), BLOCK):
         block = slice(low, min(low + BLOCK, len(x)))
         near, far = nearest_pairs(x.at(block).kept(), y, size, farthest=farthest)
-        hits.rows[block], hits.squares[block] = near
+        rows[block], squares[block] = near
         if far is not None:
-            hits.farthest[block] = far[0][:, 0]
+            ends[block] = far[0][:, 0]
         report(block.stop, len(x))
-    hits.farthest = first[hits.farthest]
     if len(first) < len(gallery):
-        hits.rows, hits.squares = _with_copies(hits.rows, hits.squares, group, k)
-    return hits
+        rows, squares = _with_copies(rows, squares, group, k)
+    return rows, squares, first[ends], float(x.unit)
 
 
 def _with_copies(lists: Array, squares: Array, group: Array, k: int) -> tuple[Array, Array]:

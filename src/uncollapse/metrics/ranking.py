@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from itertools import count, pairwise
 from threading import local
 from types import ModuleType
@@ -42,7 +43,6 @@ _TIE = 1e-12
 # Rows scaled to norm 1 are themselves rounded: distances closer than this are equal then.
 _UNIT_TIE = 4e-15
 _OWN_ELEMENTS = 1 << 20  # distances to positives held at a time
-_WORDS = 1 << 18  # halves of float32 numbers read at a time: 2 MB as whole numbers
 _SHARED_FROM = 1 << 14  # distances to positives from which threads share them
 _PRODUCTS = 128  # positives of a query from which a product measures them
 _BYTES_PER_POSITIVE = 40  # threshold, count, rank and their temporaries
@@ -161,14 +161,12 @@ def joint_ids(
     """Class numbers of two label lists over their common classes; nothing is cast to float."""
     ids_a, classes_a = class_ids(first, n, names[0])
     ids_b, classes_b = class_ids(second, m, names[1])
-    both = (classes_a, classes_b)
-    are_text = [c.dtype.kind in "US" or isinstance(c.flat[0], str | bytes) for c in both]
-    if are_text[0] != are_text[1]:
-        given = " and ".join(str(classes.dtype) for classes in both)
-        raise InputError(names[1], given, f"labels of the same kind as {names[0]}")
-    if classes_a.dtype != classes_b.dtype and not are_text[0]:
-        both = (classes_a.astype(object), classes_b.astype(object))  # or uint64 becomes float64
-    _, number = np.unique(np.concatenate(both), return_inverse=True)
+    both = [classes.astype(object) for classes in (classes_a, classes_b)]
+    try:
+        number = np.unique(np.concatenate(both), return_inverse=True)[1]
+    except TypeError:  # words and numbers have no order
+        given = f"{classes_a.dtype} and {classes_b.dtype}"
+        raise InputError(names[1], given, f"labels of the same kind as {names[0]}") from None
     return number[: len(classes_a)][ids_a], number[len(classes_a) :][ids_b]
 
 
@@ -223,31 +221,11 @@ def equal_rows(*sets: Tensor) -> list[Array]:
     >>> bool(numbers[0] == numbers[2]), bool(numbers[0] == numbers[1])
     (True, False)
     """
-    words = [rows.cpu().contiguous().view(torch.uint8).numpy().view(np.uint16) for rows in sets]
-    rng = np.random.default_rng(0)
-    width = words[0].shape[1]
-    weights = rng.integers(1, 2**63, width, dtype=np.uint64)
-    step = max(1, _WORDS // width)
+    words = [rows.cpu().contiguous().view(torch.uint8).numpy() for rows in sets]
+    digests = (blake2b(row, digest_size=16).digest() for rows in words for row in rows)
     ends = np.cumsum([len(rows) for rows in words])
-    keys = np.concatenate(
-        [rows[low : low + step] @ weights for rows in words for low in range(0, len(rows), step)]
-    )
-    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
-    head, number = first[number], number.astype(np.int64)
-
-    def at(index: Array) -> Array:
-        which = np.searchsorted(ends, index, side="right")
-        taken = np.empty((len(index), width), np.uint16)
-        for n, rows in enumerate(words):
-            taken[which == n] = rows[index[which == n] - (ends[n] - len(rows))]
-        return taken
-
-    again = np.flatnonzero(head != np.arange(len(head)))
-    for low in range(0, len(again), step):
-        some = again[low : low + step]
-        differ = some[(at(some) != at(head[some])).any(axis=1)]  # different rows with one key
-        number[differ] = len(first) + differ
-    return np.split(number, ends[:-1])
+    keys = np.fromiter(digests, "V16", ends[-1])
+    return np.split(np.unique(keys, return_inverse=True)[1], ends[:-1])
 
 
 def tie_thresholds(squares: Tensor, zoom: float, *, normalize: bool, ties: str) -> Tensor:
@@ -255,15 +233,12 @@ def tie_thresholds(squares: Tensor, zoom: float, *, normalize: bool, ties: str) 
 
     In place; `zoom` belongs to the frame of the distances.
     """
-    rounding = _UNIT_TIE * zoom if normalize else 0.0
-    if ties == "pessimistic":
-        if rounding:
-            squares.sqrt_().add_(rounding).square_()
-        return squares.mul_(1 + _TIE)
-    if rounding:
-        squares.sqrt_().sub_(rounding).clamp_(min=0).square_()
-    # At distance 0 nothing is nearer: no squared distance is at most -1.
-    return squares.mul_(1 - _TIE).masked_fill_(squares == 0, -1.0)
+    sign = 1 if ties == "pessimistic" else -1
+    if normalize:
+        squares.sqrt_().add_(sign * _UNIT_TIE * zoom).clamp_(min=0).square_()
+    squares.mul_(1 + sign * _TIE)
+    # Optimistic at distance 0, nothing is nearer: no squared distance is at most -1.
+    return squares if sign > 0 else squares.masked_fill_(squares == 0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -561,12 +536,6 @@ def _arrays(ranked: RankedSet) -> list[Array]:
 Scan = CompiledScan | TorchScan
 
 
-def _scan_for(task: Comparison, x: RankedSet, y: RankedSet) -> Scan:
-    """The compiled scan on a CPU with numba, the torch scan otherwise."""
-    kernels = compiled.kernels if on_host(x.twin) else None
-    return TorchScan(task, x, y) if kernels is None else CompiledScan(kernels, task, x, y)
-
-
 class _Plan(NamedTuple):
     """How the work is divided to fit into the memory.
 
@@ -601,7 +570,8 @@ def positive_ranks(
     tiles = sum(len(range(part.start, part.stop, TILE)) for part in plan.ranges)
     total = tiles * (tiles + 1) // 2 if plan.both else tiles * len(range(0, len(y), TILE))
     ticks = count(1)
-    scan = _scan_for(task, x, y)
+    kernels = compiled.kernels if on_host(x.twin) else None
+    scan = TorchScan(task, x, y) if kernels is None else CompiledScan(kernels, task, x, y)
     decided = x.frame.collapsed or not task.negatives.any()  # without a look at distances
     with progress_reporter(progress, title) as report:
         for part in plan.ranges:

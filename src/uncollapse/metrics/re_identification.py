@@ -13,6 +13,7 @@ import torch
 from uncollapse._base.arrays import Array, ArrayLike, label_array
 from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.progress import ProgressOption
+from uncollapse._base.result import Result
 from uncollapse.metrics.ranking import (
     BEYOND,
     TIES,
@@ -23,10 +24,7 @@ from uncollapse.metrics.ranking import (
     two_sets,
 )
 from uncollapse.metrics.reranking import ReRanking, reranked_ranks
-from uncollapse.metrics.result import Result
 from uncollapse.metrics.retrieval_scores import check_ks, query_means
-
-__all__ = ["ReidResult", "reid", "searching_rows"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

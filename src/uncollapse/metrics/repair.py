@@ -11,11 +11,10 @@ import torch
 from uncollapse._base.arrays import Array, ArrayLike, label_array, points
 from uncollapse._base.check import InputError, check_choice
 from uncollapse.distances import unit_rows
+from uncollapse.metrics.collapse import directions
 from uncollapse.metrics.comparison import PairedRecall, nearest_of, paired_recall, shares_in_common
 from uncollapse.metrics.evaluation import sample_queries
 from uncollapse.metrics.ranking import check_directions
-
-__all__ = ["Repair", "Transform", "cone_effects", "fit_repair"]
 
 REPAIRS = ("centre", "whiten", "remove-top")
 CONE_ROWS = 2048  # of more rows, so many are looked at
@@ -151,14 +150,14 @@ def cone_effects(z: Array, labels: Array | None = None) -> list[CosineFigures]:
 
 
 def _cosine_figures(name: str, z: Array, labels: Array | None) -> CosineFigures:
-    unit = _unit(z)
+    unit = directions(z)
     cosines = unit @ unit.T
     pairs = cosines[np.triu_indices(len(unit), 1)]
     low, high = np.quantile(pairs, (0.1, 0.9)).tolist()
     nearest = _alone(cosines).argmax(axis=1)
     half = unit.astype(np.float16).astype(np.float64)
     halves = _alone((half @ half.T).astype(np.float16).astype(np.float64))
-    whole = _unit(np.round(unit * (127 / (np.abs(unit).max() or 1.0))))
+    whole = directions(np.round(unit * (127 / (np.abs(unit).max() or 1.0))))
     wholes = _alone(whole @ whole.T)
     # Of those that tie, one is found by luck.
     float16, int8 = (
@@ -177,11 +176,6 @@ def _best(cosines: Array) -> Array:
     """For each row its nearest one as 1, or those that tie, as shares of 1."""
     best = cosines >= cosines.max(axis=1, keepdims=True)
     return np.asarray(best / best.sum(axis=1, keepdims=True))
-
-
-def _unit(z: Array) -> Array:
-    norms = np.linalg.norm(z, axis=1, keepdims=True)
-    return np.asarray(z / np.where(norms > 0, norms, 1.0))
 
 
 def _alone(cosines: Array) -> Array:

@@ -14,7 +14,7 @@ from uncollapse._base.arrays import Array, ArrayLike
 from uncollapse._base.check import InputError, check_bool, check_int, check_number
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import Frame, short_squares, working_dtype
-from uncollapse.metrics.nearest_rows import Neighbours, first_columns, near_lists
+from uncollapse.metrics.nearest_rows import Neighbours, near_lists
 from uncollapse.metrics.ranking import (
     Comparison,
     RankBlock,
@@ -24,8 +24,6 @@ from uncollapse.metrics.ranking import (
     pieces,
     two_sets,
 )
-
-__all__ = ["ReRanked", "ReRanking", "rerank"]
 
 Sparse = Any  # a scipy.sparse array
 _ROWS = 1024  # rows whose sets are made together
@@ -101,8 +99,8 @@ class ReRanked:
         distances = torch.empty(len(self), k, dtype=torch.float64)
         with progress_reporter(progress, "re-ranked neighbours") as report:
             for part, block in self.blocks():
-                rows[part] = first_columns(block, k)
-                distances[part] = block.gather(1, rows[part])
+                ordered = block.sort(dim=1, stable=True)
+                rows[part], distances[part] = ordered.indices[:, :k], ordered.values[:, :k]
                 report(part.stop, len(self))
         return Neighbours(rows, distances)
 
@@ -162,14 +160,8 @@ def rerank(
     frame = Frame.of(points, normalize=normalize, dtype=working_dtype(points), resident=False)
     whole, half = (min(k + 1, n) for k in (k1, round(k1 / 2)))
     with progress_reporter(progress, "re-ranking") as report:
-        lists, far = near_lists(
-            points,
-            max(whole, min(k2, n)),
-            normalize=normalize,
-            max_memory=budget,
-            report=report,
-            farthest=True,
-        )
+        most = max(whole, min(k2, n))
+        lists, far = near_lists(points, most, normalize=normalize, max_memory=budget, report=report)
     farthest = pair_squares(frame, np.arange(n), far)
     farthest[farthest == 0] = 1.0  # one point only: all distances are 0
     sets = _expanded(_k_reciprocal(lists[:, :whole]), _k_reciprocal(lists[:, :half]))

@@ -12,6 +12,7 @@ import numpy as np
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_bool, check_choice, check_int
 from uncollapse._base.progress import ProgressOption
+from uncollapse._base.result import Result
 from uncollapse.metrics.ranking import (
     BEYOND,
     TIES,
@@ -24,9 +25,6 @@ from uncollapse.metrics.ranking import (
     row_numbers,
     two_sets,
 )
-from uncollapse.metrics.result import Result
-
-__all__ = ["RetrievalResult", "check_ks", "query_means", "retrieval"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -16,8 +16,6 @@ from uncollapse.metrics.evaluation import sample_queries
 from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.ranking import equal_rows
 
-__all__ = ["FEW_INVALID", "SpoiledRows", "find_spoiled"]
-
 FEW_INVALID = 0.05  # rows that are NaN or infinite are left out without asking up to this share
 DROPPED = ("invalid", "zero", "duplicates", "hubs")  # what a user may leave out
 _VALUES = 1 << 20  # looked at together
@@ -81,18 +79,13 @@ class SpoiledRows:
             "invalid_rows": len(self.invalid),
             "zero_rows": len(self.zero),
             "duplicate_rows": len(self.duplicates),
-            "most_equal": self.most_equal,
+            "most_equal": len(self.equal),
             "far_rows": len(self.far),
             "constant_dims": self.constant_dims,
         }
         if self.queries:
             counts |= {"hubs": len(self.hubs), "near_duplicates": len(self.near_duplicates)}
         return counts
-
-    @property
-    def most_equal(self) -> int:
-        """How often the most frequent row stands there."""
-        return len(self.equal)
 
     @property
     def hub_spoils(self) -> bool:
@@ -118,7 +111,7 @@ class SpoiledRows:
             noun = "row is a hub" if len(self.hubs) == 1 else "rows are hubs"
             most = f"the worst is among the {_NEAR} nearest of {percent(self.reach[0], 2)} of rows"
             lines["hubs"] = f"{len(self.hubs):,} {noun} ({_listed(self.hubs, names)}): {most}"
-        if self.constant_dims and self.most_equal < self.n:
+        if self.constant_dims and len(self.equal) < self.n:
             lines["dims"] = f"{self.constant_dims:,} dimensions are the same in all rows"
         return lines
 
@@ -138,7 +131,7 @@ def find_spoiled(
     >>> spoiled = find_spoiled(rows)
     >>> [spoiled.invalid.tolist(), spoiled.zero.tolist(), spoiled.duplicates.tolist()]
     [[2], [0], [3]]
-    >>> spoiled.kept().tolist(), spoiled.most_equal
+    >>> spoiled.kept().tolist(), len(spoiled.equal)
     ([1, 4], 2)
     """
     z = as_rows(embeddings, "embeddings").detach().cpu()

@@ -6,16 +6,16 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids
 from uncollapse._base.check import InputError, check_bool, check_int
-from uncollapse._base.progress import ProgressOption, progress_reporter
+from uncollapse._base.progress import ProgressOption
+from uncollapse._base.result import Card, Shown
 from uncollapse._base.table import percent
-from uncollapse.metrics.nearest_rows import near_lists
+from uncollapse.metrics.evaluation import sample_words
+from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.ranking import check_directions, parse_bytes, ranked_points
-from uncollapse.metrics.result import Card, Shown
-
-__all__ = ["SuspectLabels", "count_votes", "suspect_labels"]
 
 _ROWS = 4096  # counted at a time
 _RANGE = (math.log(0.01), math.log(10.0))  # of τ, which is searched for by its logarithm
@@ -32,18 +32,20 @@ _SURE = 0.999  # the largest share of neighbours that counts as sharing the clas
 class Votes:
     """`count[i, j]` votes for class `label[i, j]`, if `first[i, j]`: each class is named once.
 
-    `own` `[N]` are those for the row's own label, `agreement` the mean share of neighbours with it.
+    `own` `[N]` are those for the row's own label, `agreement` the mean share of neighbours with it,
+    `share` that of each class in all rows.
     """
 
     label: Array
     count: Array
     first: Array
     own: Array
+    share: Array
     agreement: float
 
 
-def count_votes(near: Array, ids: Array, decay: float) -> Votes:
-    """Votes of neighbours `near` `[N, k]`, nearest first; that of rank r weighs r^-decay.
+def count_votes(near: Array, ids: Array, decay: float, rows: Array | slice = slice(None)) -> Votes:
+    """Votes of the neighbours `near` `[N, k]` of `rows`; that of rank r weighs r^-decay.
 
     >>> votes = count_votes(np.array([[1, 2], [0, 2], [1, 0]]), np.array([7, 7, 8]), 0.0)
     >>> votes.own.tolist(), votes.count.tolist()
@@ -57,9 +59,9 @@ def count_votes(near: Array, ids: Array, decay: float) -> Votes:
         same = part[:, :, None] == part[:, None, :]
         count[low : low + _ROWS] = same @ weight
         first[low : low + _ROWS] = ~np.tril(same, -1).any(axis=2)
-    agrees = label == ids[:, None]
+    agrees = label == ids[rows, None]
     own = np.where(agrees, weight, 0.0).sum(axis=1)
-    return Votes(label, count, first, own, float(agrees.mean()))
+    return Votes(label, count, first, own, np.bincount(ids) / len(ids), float(agrees.mean()))
 
 
 def fit_votes(votes: Votes, ids: Array, judged: Array) -> tuple[Array, float, float, Array]:
@@ -72,7 +74,7 @@ def fit_votes(votes: Votes, ids: Array, judged: Array) -> tuple[Array, float, fl
     """
     from scipy.optimize import minimize_scalar  # which takes longer to load than all of metrics
 
-    share = np.bincount(ids) / len(ids)
+    share = votes.share
     chance = float((share**2).sum())
     same = min(max((votes.agreement - chance) / (1 - chance), 0.0), _SURE)
     weight = np.log1p(same / (1 - same) / share)  # of a vote for each class
@@ -131,7 +133,8 @@ class SuspectLabels(Shown):
     `suggested` is the label the neighbours would give, `neighbours` `[N, k]` are their rows,
     nearest first, and `judged` is False for a row alone in its class. `rate` estimates the share of
     wrong labels among those judged, `information` is what a row's neighbours tell about its label,
-    in nats: 0 means nothing, and then no label is suspect.
+    in nats: 0 means nothing, and then no label is suspect. Only `sampled` rows were looked at: the
+    others are not judged, and keep their labels in `suggested`; estimates are of the sample.
     """
 
     rows: Array
@@ -143,6 +146,7 @@ class SuspectLabels(Shown):
     judged: Array
     rate: float
     information: float
+    sampled: int
 
     @property
     def candidates(self) -> Array:
@@ -169,17 +173,18 @@ class SuspectLabels(Shown):
         return Card(str(self), worst, "warn" if worst else "", shares={"wrong labels": self.rate})
 
     def __str__(self) -> str:
-        judged = int(self.judged.sum())
+        judged, total = int(self.judged.sum()), len(self.judged)
+        over = f"; on {sample_words(self.sampled, total)}" * (self.sampled < total)
         if self.information <= 0:
-            return f"the neighbours of {judged:,} rows say nothing about their labels"
-        alone = len(self.judged) - judged
+            return f"the neighbours of {judged:,} rows say nothing about their labels{over}"
+        alone = self.sampled - judged
         left_out = f"; {alone:,} alone in their class, not judged" if alone else ""
         share = f"about {self.expected:,.0f} of {judged:,} labels wrong ({percent(self.rate)})"
         few, right = len(self.candidates), float(self.wrong[self.candidates].sum())
         words = f", {few:,} candidate{'s' * (few > 1)} (about {right:,.0f} of them wrong)" * (
             few > 0
         )
-        return f"{len(self.rows):,} suspect{words}; {share}{left_out}"
+        return f"{len(self.rows):,} suspect{words}; {share}{left_out}{over}"
 
 
 def suspect_labels(
@@ -188,6 +193,7 @@ def suspect_labels(
     *,
     neighbours: int = 10,
     normalize: bool = False,
+    max_rows: int | None = 50_000,
     max_memory: int | str | None = None,
     progress: ProgressOption = None,
 ) -> SuspectLabels:
@@ -198,8 +204,9 @@ def suspect_labels(
     row alone in its class is not judged. How much the votes are worth, and how many labels are
     wrong, is what makes the labels as they are most likely (`fit_votes`): in an embedding that
     mixes its classes a contradiction means little, and few labels are suspect. Neighbours are exact
-    (Euclidean distances, or cosines if `normalize`); `max_memory` bounds the copy of the rows that
-    is kept, by default 1 GB.
+    (Euclidean distances, or cosines if `normalize`). Of more than `max_rows` rows a sample of so
+    many, with its share of each class, is judged by its neighbours among all. `max_memory` bounds
+    the copy of the rows that is kept, by default 1 GB.
 
     Best on embeddings that were not trained on these labels: a network that has memorised wrong
     labels puts the rows where their labels say.
@@ -217,22 +224,34 @@ def suspect_labels(
     z = ranked_points(embeddings, "embeddings", min_rows=3)
     ids, names = class_ids(labels, len(z), min_classes=2)
     k = min(check_int("neighbours", neighbours), len(z) - 1)
-    judged = np.bincount(ids)[ids] > 1
-    if not judged.any():
+    rows = _spread_rows(ids, max_rows)
+    several = np.bincount(ids)[ids[rows]] > 1
+    if not several.any():
         raise InputError("labels", f"{len(z)} different labels", "a class of two rows or more")
     if check_bool("normalize", normalize):
         check_directions(z, names=["embeddings"])
-    budget = parse_bytes(max_memory)
-    with progress_reporter(progress, "neighbours") as report:
-        lists, _ = near_lists(z, k + 1, normalize=normalize, max_memory=budget, report=report)
-    near = lists[:, 1:].astype(np.int64)
-    votes = count_votes(near, ids, _DECAY)
-    ratio, rate, information, suggested = fit_votes(votes, ids, judged)
+    asked, budget = torch.from_numpy(rows), parse_bytes(max_memory)
+    some = z if len(rows) == len(z) else z[asked.to(z.device)]
+    hits = nearest(some, z, k, asked, normalize=normalize, max_memory=budget, progress=progress)
+    near = hits.rows.cpu().numpy()
+    votes = count_votes(near, ids, _DECAY, rows)
+    ratio, rate, information, suggested = fit_votes(votes, ids[rows], several)
     # P(the label is not from its neighbours | all labels).
-    wrong = np.where(judged, rate / (rate + (1 - rate) * _exp(ratio)), 0.0)
-    score = np.where(judged, -ratio, -np.inf)
-    ranking = np.argsort(-score, kind="stable")[: int(judged.sum())]
+    doubt = np.where(several, rate / (rate + (1 - rate) * _exp(ratio)), 0.0)
+    wrong, score = np.zeros(len(z)), np.full(len(z), -np.inf)
+    judged, given, lists = np.zeros(len(z), bool), ids.copy(), np.zeros((len(z), k), np.int64)
+    wrong[rows], score[rows], judged[rows] = doubt, np.where(several, -ratio, -np.inf), several
+    given[rows], lists[rows] = suggested, near
+    ranking = np.argsort(-score, kind="stable")[: several.sum()]
     suspect = ranking[wrong[ranking] > 0.5]
     return SuspectLabels(
-        suspect, ranking, wrong, score, names[suggested], near, judged, rate, information
+        suspect, ranking, wrong, score, names[given], lists, judged, rate, information, len(rows)
     )
+
+
+def _spread_rows(ids: Array, most: int | None) -> Array:
+    """All rows, or `most` drawn from more, in which each class has its share; ascending."""
+    if most is None or len(ids) <= check_int("max_rows", most, 3):
+        return np.arange(len(ids))
+    by_class = np.lexsort((np.random.default_rng(0).random(len(ids)), ids))
+    return np.sort(by_class[np.arange(most) * len(ids) // most])

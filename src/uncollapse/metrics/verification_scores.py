@@ -17,13 +17,11 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, class_ids, label_array, points64
 from uncollapse._base.check import InputError, check_bool, check_int, check_number
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
+from uncollapse._base.result import Result
 from uncollapse.distances import paired_distances, pairwise_distances
 from uncollapse.metrics.collapse import directions
 from uncollapse.metrics.intervals import Interval, bootstrap, finite_numbers, wilson_interval
 from uncollapse.metrics.ranking import row_numbers
-from uncollapse.metrics.result import Result
-
-__all__ = ["RocCurve", "VerificationResult", "verification"]
 
 _FALSE_ACCEPT_RATES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 _ALL_BELOW = 1 << 22  # same pairs up to which each has its own threshold: 130 MB

@@ -20,8 +20,6 @@ from uncollapse.report import parts
 from uncollapse.report.neighbours import short_line
 from uncollapse.report.page import Page
 
-__all__ = ["VersionComparison", "compare"]
-
 _NEAR = 5  # neighbours that a point of the map shows
 _LISTED = 100  # classes and rows in a table of the page
 

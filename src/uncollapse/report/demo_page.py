@@ -15,8 +15,6 @@ from uncollapse.report import parts, run_page
 from uncollapse.report.page import Page
 from uncollapse.training.measures import RunFolder, start_scores
 
-__all__ = ["Story", "make_demo_page"]
-
 _MAPPED = 12  # classes on a map
 
 

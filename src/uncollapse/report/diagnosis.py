@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
-from uncollapse._base.check import InputError, check_bool, check_int, number
+from uncollapse._base.check import InputError, check_bool, check_int
 from uncollapse._base.extras import give_back_memory
+from uncollapse._base.result import Card, Shown
 from uncollapse._base.table import Cell, Table, percent
 from uncollapse.charts import Chart, bars
 from uncollapse.health.advice import RunSettings, advise
@@ -24,12 +25,9 @@ from uncollapse.metrics.collapse import spectrum
 from uncollapse.metrics.evaluation import QUERIES, fine_classes, sample_queries, sample_words
 from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.repair import CONE_ROWS, CosineFigures, cone_effects
-from uncollapse.metrics.result import Card, Shown
 from uncollapse.metrics.spoiled_rows import SpoiledRows, find_spoiled
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
-
-__all__ = ["Diagnosis", "diagnose"]
 
 _RANK_LOST = 0.1  # of the effective rank: a baseline allows it to fall by so much
 _KINDS = {"label": "", "fine label": "fine "}  # what the names of scores by them begin with
@@ -169,7 +167,7 @@ class Diagnosis(Shown):
     def spoiled_lines(self) -> list[str]:
         """Which rows distort the figures, and R@1 without them, a sentence each."""
         known = {} if self.spoiled is None else self.spoiled.sentences(self.names)
-        without = (f"by {kind} R@1 {interval_text(x)}" for kind, x in self.without.items())
+        without = (f"by {kind} R@1 {x.text}" for kind, x in self.without.items())
         lines = [line for line in known.values() if line not in self.reasons]
         return lines + [f"without these rows: {', '.join(without)}"] * bool(self.without)
 
@@ -186,7 +184,7 @@ class Diagnosis(Shown):
         for kind, values in self.scores.items():
             texts = {name: percent(value) for name, value in values.items()}
             if "R@1" in self.intervals.get(kind, {}):
-                texts["R@1"] = interval_text(self.intervals[kind]["R@1"])
+                texts["R@1"] = self.intervals[kind]["R@1"].text
             listed = ", ".join(f"{name} {text}" for name, text in texts.items())
             lines.append(f"  by {kind}, on {self.scored_rows}: {listed}")
         if self.cone:
@@ -325,12 +323,6 @@ def score(
     known = ranked.per_query if ranked.queries > ranked.queries_without_match else ()
     intervals = {t: confidence(ranked, name) for name, t in titles.items() if name in known}
     return {title: values[name] for name, title in titles.items()}, intervals
-
-
-def interval_text(interval: Interval) -> str:
-    """A share with its interval, in per cent: 49.6 % (48.2 to 51)."""
-    low, high = (number(100 * bound, 3) for bound in (interval.low, interval.high))
-    return f"{percent(interval.value)} ({low} to {high})"
 
 
 def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from uncollapse.health.forecasts import Forecast, ForecastCell
     from uncollapse.training.predictions import RaceResult
 
-__all__ = ["make_forecast_page"]
-
 # A sign, a tone of the page, and what it means.
 _RISKS = {
     "none": ("✓", "good", "does not shrink"),

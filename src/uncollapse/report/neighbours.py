@@ -20,9 +20,6 @@ from uncollapse._base.files import written_aside
 from uncollapse.health.figures import balanced_rows
 from uncollapse.metrics.nearest_rows import nearest
 
-__all__ = ["contact_sheet", "save_png"]
-
-
 # Samples as pictures: arrays and tensors of any usual layout, image files, Pillow images.
 
 Images = Tensor | Array | Sequence[Any]

@@ -25,8 +25,6 @@ from uncollapse.health.verdict import cosine_text
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["Page"]
-
 _LONG = 20  # characters of a name that may have to be broken
 _JOINT = re.compile(r"([/_]|,(?!\d))(?=\w)")
 

@@ -20,8 +20,6 @@ from uncollapse.health.race import TIE, Race
 from uncollapse.health.verdict import VERDICTS, ClassHealth, Health
 from uncollapse.report.neighbours import Images, short_line, sprite
 
-__all__ = ["MapView", "pointed_map", "project"]
-
 PICTURES = 2_000  # on a map at most: about one megabyte of photographs
 _TEXTS, _SHORTEST = 1_200_000, 40  # characters on a map in all, and of one name at least
 

@@ -25,8 +25,6 @@ from uncollapse.report.page import Page
 from uncollapse.training import measures as files
 from uncollapse.training.measures import Measures, Moment, NotMeasuredError, RunFolder, Samples
 
-__all__ = ["diagnose_run", "run_report", "write_report"]
-
 
 def run_report(
     runs: Sequence[RunFolder | str | Path],

@@ -12,8 +12,6 @@ from uncollapse.metrics.suspects import SuspectLabels
 from uncollapse.report.neighbours import contact_sheet, embedded, short_line
 from uncollapse.report.page import Page
 
-__all__ = ["make_suspects_page"]
-
 _FIRST = 12  # rows of the table that are shown at once
 _NAME = 60  # characters of a name in the table
 _OPEN = 12  # cards that are shown at once

@@ -23,8 +23,6 @@ from uncollapse.report.run_page import config_content, resolved
 from uncollapse.sweep.results import primary_recall, short_names
 from uncollapse.training.measures import NotMeasuredError, RunFolder, dotted
 
-__all__ = ["sweep_report"]
-
 Row = Mapping[str, Any]
 _BATCH = ("batch.p", "batch.k", "batch.size")
 _MOST = 8  # charts of one kind; a sweep over many axes has its table

@@ -13,8 +13,6 @@ from uncollapse.charts.marks import Mark, Points
 from uncollapse.metrics import VerificationResult
 from uncollapse.report.page import Page
 
-__all__ = ["save_verification"]
-
 
 def save_verification(
     result: VerificationResult, table: Table, path: Path, title: str, lead: str = ""

@@ -10,9 +10,9 @@ from typing import Self
 
 from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError
+from uncollapse._base.result import Card, Shown
 from uncollapse.backbones import BACKBONES, Embedder
 from uncollapse.data.sources import StartScale
-from uncollapse.metrics.result import Card, Shown
 from uncollapse.training import assemble
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from uncollapse.training.config import Config, parse_config, with_new_names
