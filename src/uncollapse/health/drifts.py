@@ -27,16 +27,7 @@ from uncollapse.metrics.result import Card, Shown
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
-__all__ = [
-    "Drift",
-    "Probe",
-    "Stepping",
-    "direction_drift",
-    "drift",
-    "drift_table",
-    "mode_drift",
-    "probe",
-]
+__all__ = ["Probe", "Stepping", "direction_drift", "drift", "drift_table", "mode_drift", "probe"]
 
 MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
 MODE_NEIGHBOURS = 3  # neighbours that show a mode
@@ -525,11 +516,8 @@ def mode_rates(at: BatchGradient, labels: ArrayLike, k: int) -> ModeDrift:
     """Mode drift of one batch whose gradient is known."""
     n, smallest = len(at.rows), _ROUNDING * torch.finfo(at.rows.dtype).eps
     layout = ClassLayout.of(labels, n)
-    unknown = ModeDrift(math.nan, math.nan, math.nan, math.nan)
-    if at.mean == 0.0:
-        return unknown
     # In units of the mean distance, so that no square under- or overflows.
-    rows = at.rows / at.mean
+    rows = at.rows / (at.mean or 1.0)
     neighbourhoods = _neighbourhoods(at.distances, layout, k)
     means = torch.empty_like(rows)
     for members, near in neighbourhoods:
@@ -539,7 +527,7 @@ def mode_rates(at: BatchGradient, labels: ArrayLike, k: int) -> ModeDrift:
     modes = _about_class_mean(means, layout)
     size, whole = float(modes.square().sum()), float(rows.square().sum())
     if size <= smallest**2 * whole:
-        return unknown
+        return ModeDrift(math.nan, math.nan, math.nan, math.nan)
     # S = PAZ, where A averages over neighbourhoods and P subtracts class means: TᵀS = Aᵀ P S = AᵀS.
     back = torch.zeros_like(modes)
     for members, near in neighbourhoods:
