@@ -191,7 +191,7 @@ class CollapseMonitor:
         rows_are_finite = bool(torch.isfinite(z).all())
         if not rows_are_finite or not (loss is None or math.isfinite(loss)):
             reason = f"{'the loss' if rows_are_finite else 'embeddings'}: NaN or infinite"
-            unknown = health_figures(torch.full_like(z, math.nan), None, 0.0, 8)
+            unknown = health_figures(torch.full_like(z, math.nan), None, sample=8)
             diverging = replace(unknown, verdict="diverging", reasons=(reason,))
             return self._settle(diverging, at_once=True)
         self.recent.add(z, labels)
@@ -206,8 +206,8 @@ class CollapseMonitor:
             recent = step - counts.full_at < _RECENT
             if recent or health.verdict != "shrinking" or self._held != "healthy":
                 return self._settle(health)
-        margin = self.thresholds.margin or 0.0
-        full = health_figures(*self.recent.rows(), margin, self.recent.capacity)
+        sizes = {"sample": self.recent.capacity, "margin": self.thresholds.margin or 0.0}
+        full = health_figures(*self.recent.rows(), **sizes)
         if self.reference is not None and self._classes_due and full.cdnv is not None:
             self.reference = replace(self.reference, cdnv=full.cdnv)
         self._full, counts.full_at = full, step
