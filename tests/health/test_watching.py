@@ -122,7 +122,7 @@ IN_A_RESCUE = {
     "_record": (Guard, (1,)),
 }
 LAYER = {"layer_rows": (watching, (1, 5))}
-DRIFT_OF_A_LAYER = {"_radial_drift": (watching, (1, 5))}
+DRIFT_OF_A_LAYER = {"known_drift": (watching, (1, 5))}
 ERRORS = [
     RuntimeError("out of luck"),
     OSError(28, "No space left on device"),

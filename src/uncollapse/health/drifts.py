@@ -7,8 +7,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,16 +27,7 @@ from uncollapse.losses.registry import always_normalizes, make_loss
 from uncollapse.mining import Miner, NoTripletsWarning
 from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
-__all__ = [
-    "Drift",
-    "Probe",
-    "Stepping",
-    "direction_drift",
-    "drift",
-    "drift_table",
-    "mode_drift",
-    "probe",
-]
+__all__ = ["Probe", "Stepping", "direction_drift", "drift", "drift_table", "mode_drift", "probe"]
 
 MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
 MODE_NEIGHBOURS = 3  # neighbours that show a mode
@@ -47,6 +38,7 @@ _STEADY = 0.2  # a drift that fell by less in the probe is taken to have fallen 
 _TINY = 1e-30
 
 LossFn = Callable[[Tensor, ArrayLike], Tensor]
+_Rates = TypeVar("_Rates", "Drift", "ModeDrift")
 
 
 @dataclass(frozen=True)
@@ -101,8 +93,7 @@ def drift(
     True
     """
     gradients = _gradients(loss_fn, embeddings, labels, normalize)
-    (value, relative_loss, _), spread = _means([_radial_rates(at) for at, _ in gradients])
-    return Drift(value, spread, relative_loss)
+    return _mean([radial_drift(at) for at, _ in gradients])
 
 
 @dataclass(frozen=True)
@@ -167,9 +158,7 @@ def mode_drift(
     check_int("k", k)
     gradients = _gradients(loss_fn, embeddings, labels, normalize)
     every = [mode_rates(at, batch_labels, k) for at, batch_labels in gradients]
-    showing = [rates for rates in every if not math.isnan(rates[0])]
-    (value, exact, inside), spread = _means(showing or every[:1])
-    return ModeDrift(value, spread, exact, inside)
+    return _mean([rates for rates in every if not math.isnan(rates.value)] or every[:1])
 
 
 def direction_drift(loss_fn: Callable[..., Tensor], *views: ArrayLike) -> float:
@@ -298,10 +287,7 @@ def drift_table(
                 # A strict window may be empty: the drift is then 0, which the table shows.
                 warnings.simplefilter("ignore", NoTripletsWarning)
                 at = batch_gradient(loss_fn, z, ids, maker.normalize)
-            value, relative, _ = _radial_rates(at)
-            merging, exact, inside = mode_rates(at, ids, k)
-            modes = ModeDrift(merging, math.nan, exact, inside)
-            rows.append(DriftRow(name, p, n, Drift(value, math.nan, relative), modes))
+            rows.append(DriftRow(name, p, n, radial_drift(at), mode_rates(at, ids, k)))
     return rows
 
 
@@ -429,23 +415,21 @@ def probe(
     loss_fn = copy.deepcopy(loss_fn) if _learned(loss_fn) or memories(loss_fn) else loss_fn
     optimizer = stepping.optimizer(trial, loss_fn)
     full = [group["lr"] for group in optimizer.param_groups]
-    rates: list[tuple[float, float, float]] = []
-    modes: list[float] = []
+    seen: list[tuple[float, float, float, float]] = []
     for factor, (samples, labels) in zip(stepping.factors(steps), batches, strict=False):
         for group, rate in zip(optimizer.param_groups, full, strict=True):
             group["lr"] = rate * factor
         z = trial(samples.to(device)).float()
         at = batch_gradient(loss_fn, z.detach(), labels, normalize)
-        rates.append(_radial_rates(at))
-        modes.append(mode_rates(at, labels, MODE_NEIGHBOURS)[0])
+        radial, modes = radial_drift(at), mode_rates(at, labels, MODE_NEIGHBOURS)
+        seen.append((at.mean, radial.relative_loss, radial.value, modes.value))
         loss = loss_fn(z, labels)
         optimizer.zero_grad()
         loss.backward()
         if stepping.max_norm is not None:
             nn.utils.clip_grad_norm_(trial.parameters(), stepping.max_norm)
         optimizer.step()
-    drifts, relative, scales = zip(*rates, strict=True)
-    return Probe(scales, relative, drifts, tuple(modes))
+    return Probe(*zip(*seen, strict=True))
 
 
 def _learned(loss_fn: object) -> list[nn.Parameter]:
@@ -465,6 +449,14 @@ class BatchGradient(NamedTuple):
     distances: Tensor
     mean: float
     loss: float
+
+    @classmethod
+    def of(cls, z: Tensor, slope: Tensor, loss: float) -> BatchGradient:
+        """Of rows whose gradient is known."""
+        rows = centre(z)
+        distances = pairwise_distances(rows)
+        mean = float(distances.sum()) / max(len(rows) * (len(rows) - 1), 1)
+        return cls(rows, slope.to(rows.dtype), distances, mean, loss)
 
 
 def batch_gradient(
@@ -486,14 +478,10 @@ def batch_gradient(
     with reading(loss_fn):
         loss, (gradient,) = _backward(lambda: loss_fn(leaf, labels), [leaf])
     unit, gradient, cost = to_host(leaf, gradient, loss)
-    rows = centre(unit)
-    slope = gradient.to(rows.dtype)
     if normalize:
-        unit = unit.to(slope.dtype)
-        slope = slope - (slope * unit).sum(1, keepdim=True) * unit
-    distances = pairwise_distances(rows)
-    mean = float(distances.sum()) / (len(rows) * (len(rows) - 1))
-    return BatchGradient(rows, slope, distances, mean, float(cost))
+        unit, gradient = unit.double(), gradient.double()
+        gradient = gradient - (gradient * unit).sum(1, keepdim=True) * unit
+    return BatchGradient.of(unit, gradient, float(cost))
 
 
 def _backward(loss_of: Callable[[], Tensor], leaves: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -505,26 +493,31 @@ def _backward(loss_of: Callable[[], Tensor], leaves: list[Tensor]) -> tuple[Tens
         raise InputError("loss_fn", f"a {type(loss).__name__}{shape} from it", "one number: a mean")
     if not loss.requires_grad:
         return loss, [torch.zeros_like(leaf) for leaf in leaves]
-    slopes = torch.autograd.grad(loss, leaves, torch.ones_like(loss), allow_unused=True)
-    pairs = zip(leaves, slopes, strict=True)
-    return loss, [torch.zeros_like(leaf) if slope is None else slope for leaf, slope in pairs]
+    weight = torch.ones_like(loss)
+    return loss, list(torch.autograd.grad(loss, leaves, weight, materialize_grads=True))
 
 
-def _radial_rates(at: BatchGradient) -> tuple[float, float, float]:
-    """Drift, relative loss and mean distance of one batch; drift 0 for one that is a point."""
+def radial_drift(at: BatchGradient) -> Drift:
+    """Drift of one batch whose gradient is known; 0 for one that is a point."""
     if at.mean == 0.0:
-        return 0.0, math.inf if at.loss > 0 else 0.0, 0.0
-    return float((at.rows * at.slope).sum()) / at.mean, at.loss / at.mean, at.mean
+        return Drift(0.0, math.nan, math.inf if at.loss > 0 else 0.0)
+    return Drift(float((at.rows * at.slope).sum()) / at.mean, math.nan, at.loss / at.mean)
 
 
-def mode_rates(at: BatchGradient, labels: ArrayLike, k: int) -> tuple[float, float, float]:
-    """`value`, `exact` and `inside` of one batch whose gradient is known."""
+def known_drift(rows: Tensor, slope: Tensor) -> float | None:
+    """Drift by a gradient that is known; None for a point, or where something is not finite."""
+    if not bool(rows.isfinite().all() & slope.isfinite().all()):
+        return None
+    at = BatchGradient.of(rows, slope, 0.0)
+    return radial_drift(at).value if at.mean > 0 else None
+
+
+def mode_rates(at: BatchGradient, labels: ArrayLike, k: int) -> ModeDrift:
+    """Mode drift of one batch whose gradient is known."""
     n, smallest = len(at.rows), _ROUNDING * torch.finfo(at.rows.dtype).eps
     layout = ClassLayout.of(labels, n)
-    if at.mean == 0.0:
-        return math.nan, math.nan, math.nan
     # In units of the mean distance, so that no square under- or overflows.
-    rows = at.rows / at.mean
+    rows = at.rows / (at.mean or 1.0)
     neighbourhoods = _neighbourhoods(at.distances, layout, k)
     means = torch.empty_like(rows)
     for members, near in neighbourhoods:
@@ -534,7 +527,7 @@ def mode_rates(at: BatchGradient, labels: ArrayLike, k: int) -> tuple[float, flo
     modes = _about_class_mean(means, layout)
     size, whole = float(modes.square().sum()), float(rows.square().sum())
     if size <= smallest**2 * whole:
-        return math.nan, math.nan, math.nan
+        return ModeDrift(math.nan, math.nan, math.nan, math.nan)
     # S = PAZ, where A averages over neighbourhoods and P subtracts class means: TᵀS = Aᵀ P S = AᵀS.
     back = torch.zeros_like(modes)
     for members, near in neighbourhoods:
@@ -543,9 +536,8 @@ def mode_rates(at: BatchGradient, labels: ArrayLike, k: int) -> tuple[float, flo
     value, exact = (n * float((part * at.slope).sum()) / size for part in (modes, back))
     inside = rows - means
     left = float(inside.square().sum())
-    if left <= smallest**2 * whole:
-        return value, exact, 0.0
-    return value, exact, n * float((inside * at.slope).sum()) / left
+    rate = n * float((inside * at.slope).sum()) / left if left > smallest**2 * whole else 0.0
+    return ModeDrift(value, math.nan, exact, rate)
 
 
 def _neighbourhoods(distances: Tensor, layout: ClassLayout, k: int) -> list[tuple[Tensor, Tensor]]:
@@ -583,11 +575,12 @@ def _gradients(
     return [(batch_gradient(loss_fn, z, y, normalize), y) for z, y in pairs]
 
 
-def _means(rates: Sequence[tuple[float, ...]]) -> tuple[list[float], float]:
-    """The means over batches, and the standard deviation of the first rate; NaN for one batch."""
-    values = [batch[0] for batch in rates]
+def _mean(batches: Sequence[_Rates]) -> _Rates:
+    """The means over batches, and the standard deviation of `value`; NaN for one batch."""
+    values = [batch.value for batch in batches]
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-    return np.mean(rates, axis=0).tolist(), deviation
+    means = np.mean([list(vars(batch).values()) for batch in batches], axis=0).tolist()
+    return replace(type(batches[0])(*means), spread=deviation)
 
 
 def has_unit_rows(z: Tensor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,7 +54,6 @@ _MODE_CLASSES, _MODE_ROWS = 20, 800  # that are looked at for modes: the largest
 _WITHOUT_MODES = ("network-collapse", "diverging", "uninformative")
 _FEW = 8  # rows that are judged without spoiled ones, at least
 _BINS = 40
-_PART = 256  # rows of a sample whose distances are compared together
 _COSINE_ROWS = 512  # whose 130,000 pairs give the quantiles of the cosine
 
 
@@ -109,77 +108,74 @@ def measure(
     check_int("sample", sample, 8), check_bool("modes", modes)
     limits, embeddings = Thresholds.of(thresholds), as_rows(embeddings, "embeddings", min_rows=2)
     if reference is None and before is not None:
-        how: dict[str, Any] = {"fine_labels": fine_labels, "sample": sample, "seed": seed}
-        reference = measure(before, labels, modes=False, **how)
+        start: dict[str, Any] = {"fine_labels": fine_labels, "sample": sample, "seed": seed}
+        reference = measure(before, labels, modes=False, **start)
     spoiled = spoiled or metrics.find_spoiled(embeddings, neighbours=False)
-    given = _Given(embeddings, labels, fine_labels, before, (limits.margin or 0.0, sample, seed))
-    health, rows = given.health(spoiled, names, limits)
+    given = (embeddings, labels, fine_labels, before)
+    how = {"margin": limits.margin or 0.0, "sample": sample, "seed": seed}
+    health, kept = _with_robust(given, how, spoiled, names, limits.equal_share)
     health = judge(health, limits, reference, cosine=cosine)
-    z, coarse, _, _ = given.select(rows)
-    return with_modes(health, z, coarse, seed=seed) if modes and health.classes else health
+    return with_modes(health, *kept[:2], seed=seed) if modes and health.classes else health
 
 
-class _Given(NamedTuple):
-    """What is known of each row, and margin, sample and seed to measure them with."""
-
-    embeddings: Tensor
-    labels: ArrayLike | None
-    fine_labels: ArrayLike | None
-    before: ArrayLike | None
-    how: tuple[float, int, int]
-
-    def select(self, rows: Array) -> tuple[Tensor, Any, Any, Any]:
-        """The same of some rows, or all."""
-        if len(rows) == len(self.embeddings):
-            return self[:4]
-        labels, fine = (None if x is None else label_array(x)[rows] for x in self[1:3])
-        before = None if self.before is None else as_rows(self.before)[rows]
-        return self.embeddings[rows], labels, fine, before
-
-    def figures(self, rows: Array) -> Health:
-        """The figures of some rows."""
-        z, labels, fine, before = self.select(rows)
-        return health_figures(z, labels, *self.how, fine_labels=fine, before=before)
-
-    def health(
-        self, spoiled: metrics.SpoiledRows, names: ArrayLike | None, limits: Thresholds
-    ) -> tuple[Health, Array]:
-        """Figures of all rows but a few invalid ones, and without spoiled ones; which rows."""
-        lost, zero, equal = len(spoiled.invalid), len(spoiled.zero), len(spoiled.equal)
-        rows = spoiled.kept(["invalid"] if lost <= metrics.FEW_INVALID * spoiled.n else [])
-        health = replace(self.figures(rows), invalid_rows=lost, zero_rows=zero, equal_rows=equal)
-        usual = self.usual(spoiled, rows, limits)
-        if len(usual) == len(rows) or math.isnan(health.diameter):
-            return health, rows
+def _with_robust(
+    given: tuple[Any, ...],
+    how: dict[str, Any],
+    spoiled: metrics.SpoiledRows,
+    names: ArrayLike | None,
+    equal_share: float,
+) -> tuple[Health, tuple[Any, ...]]:
+    """Figures of all rows but a few invalid ones, and without spoiled ones; what was measured."""
+    lost, zero, equal = len(spoiled.invalid), len(spoiled.zero), len(spoiled.equal)
+    rows = spoiled.kept(["invalid"] if lost <= metrics.FEW_INVALID * spoiled.n else [])
+    kept = _select(given, rows)
+    health = health_figures(*kept, **how)
+    health = replace(health, invalid_rows=lost, zero_rows=zero, equal_rows=equal)
+    usual = _usual_rows(rows, given[1], spoiled, equal_share)
+    if len(usual) < len(rows) and not math.isnan(health.diameter):
         words = spoiled.sentences(None if names is None else label_array(names))
-        named = tuple(words[kind] for kind in ("zero", "duplicates", "far") if kind in words)
-        return replace(health, robust=self.figures(usual), left_out=named), rows
+        left_out = tuple(words[kind] for kind in ("zero", "duplicates", "far") if kind in words)
+        robust = health_figures(*_select(given, usual), **how)
+        health = replace(health, robust=robust, left_out=left_out)
+    return health, kept
 
-    def usual(self, spoiled: metrics.SpoiledRows, rows: Array, limits: Thresholds) -> Array:
-        """The rows that decide: not far from all others, not zero or one and the same.
 
-        Zero or equal rows stay where they are a class, or where nearly all rows are so.
-        """
-        usual = np.setdiff1d(rows, spoiled.far)
-        ids = np.arange(spoiled.n) if self.labels is None else class_ids(self.labels, spoiled.n)[0]
-        several = len(spoiled.equal) >= max(FEW_EQUAL, limits.equal_share * spoiled.n)
-        for alike in (spoiled.zero, spoiled.equal[: spoiled.n * several]):
-            own, others = np.isin(ids, ids[alike]), np.setdiff1d(usual, alike)
-            is_class = len(np.unique(ids[own])) == 1 and 1 < len(alike) > own.sum() / 2
-            if not is_class and len(others) > max(_FEW, metrics.FAR_SHARE * len(rows)):
-                usual = others
-        return usual
+def _select(given: tuple[Any, ...], rows: Array) -> tuple[Any, ...]:
+    """Some rows, or all, of embeddings, two kinds of labels, and embeddings of the start."""
+    z, labels, fine, before = given
+    if len(rows) == len(z):
+        return given
+    labels, fine = (None if x is None else label_array(x)[rows] for x in (labels, fine))
+    return z[rows], labels, fine, None if before is None else as_rows(before)[rows]
+
+
+def _usual_rows(
+    rows: Array, labels: ArrayLike | None, spoiled: metrics.SpoiledRows, equal_share: float
+) -> Array:
+    """The rows that decide: not far from all others, not zero or one and the same.
+
+    Zero or equal rows stay where they are a class, or where nearly all rows are so.
+    """
+    usual = np.setdiff1d(rows, spoiled.far)
+    ids = np.arange(spoiled.n) if labels is None else class_ids(labels, spoiled.n)[0]
+    several = len(spoiled.equal) >= max(FEW_EQUAL, equal_share * spoiled.n)
+    for alike in (spoiled.zero, spoiled.equal[: spoiled.n * several]):
+        own, others = np.isin(ids, ids[alike]), np.setdiff1d(usual, alike)
+        is_class = len(np.unique(ids[own])) == 1 and 1 < len(alike) > own.sum() / 2
+        if not is_class and len(others) > max(_FEW, metrics.FAR_SHARE * len(rows)):
+            usual = others
+    return usual
 
 
 def health_figures(
     embeddings: ArrayLike,
     labels: ArrayLike | None,
-    margin: float,
-    sample: int,
-    seed: int = 0,
-    *,
     fine_labels: ArrayLike | None = None,
     before: ArrayLike | None = None,
+    *,
+    sample: int,
+    margin: float = 0.0,
+    seed: int = 0,
 ) -> Health:
     """All figures but modes, not yet judged."""
     given = as_rows(embeddings, "embeddings").detach().cpu()
@@ -390,10 +386,8 @@ def _inner_figures(
     fields: dict[str, Any] = {}
     if fine_labels is not None:
         fine, _ = class_ids(fine_labels, n, "fine_labels")
-        agreement = fine_neighbours(part.rows, part.ids, fine[part.chosen])
-        if agreement is not None:
-            names = ("fine_agreement", "fine_chance", "fine_rows")
-            fields |= dict(zip(names, agreement, strict=True))
+        known = fine_neighbours(part.rows, part.ids, fine[part.chosen]) or (None, None, None)
+        fields = dict(zip(("fine_agreement", "fine_chance", "fine_rows"), known, strict=True))
     if before is not None:
         start = as_rows(before, "before").detach().cpu()
         if len(start) != n:
@@ -503,7 +497,9 @@ def nearest_labels(distance: Array, ids: Array) -> NearestLabels | None:
     rows = int(counts[counts > 1].sum())
     if rows == 0 or counts.max() == n:
         return None
-    voter, chosen = _nearest_pairs(distance)
+    others = ~np.eye(n, dtype=bool)
+    least = distance.min(axis=1, keepdims=True, where=others, initial=np.inf)
+    voter, chosen = np.nonzero(others & (distance <= least * (1 + _VOTES_TIE)))
     vote = 1 / np.bincount(voter, minlength=n)[voter]  # each row divides one vote
     # What a pair joins: the votes of one row for the other, and back where that is mutual.
     key, back = voter * n + chosen, chosen * n + voter
@@ -520,24 +516,6 @@ def nearest_labels(distance: Array, ids: Array) -> NearestLabels | None:
     second = alike * pairs + meeting * triples + (n**2 - alike - meeting) * apart
     variance = max(0.0, second - (n * pairs) ** 2)
     return NearestLabels(share / rows, n * pairs / rows, math.sqrt(variance) / rows, rows)
-
-
-def _nearest_pairs(distance: Array) -> tuple[Array, Array]:
-    """Each row with its nearest other ones: several where they tie; rows ascending."""
-    rows, columns = [], []
-    for part in _row_parts(len(distance)):
-        others = distance[part].copy()
-        others[np.arange(len(others)), np.arange(len(distance))[part]] = np.inf
-        nearest = others <= others.min(axis=1, keepdims=True) * (1 + _VOTES_TIE)
-        i, j = np.nonzero(nearest)
-        rows.append(i + part.start)
-        columns.append(j)
-    return np.concatenate(rows), np.concatenate(columns)
-
-
-def _row_parts(n: int) -> list[slice]:
-    """So few rows at a time that what is made of their distances is small."""
-    return [slice(low, min(low + _PART, n)) for low in range(0, n, _PART)]
 
 
 def _ordered_choices(counts: Array, k: int) -> Array:
@@ -569,14 +547,10 @@ class _Sample:
 
     def reaches(self) -> tuple[Array, Array, Array]:
         """Of each row the distance to its nearest of the class, nearest other, farthest of it."""
-        own, other, farthest = (np.empty(len(self.ids)) for _ in range(3))
-        for part in _row_parts(len(self.ids)):
-            distance, same = self.distance[part], self.same[part]
-            mates = same & (np.arange(len(self.ids)) != np.arange(part.start, part.stop)[:, None])
-            own[part] = np.where(mates, distance, np.inf).min(axis=1)
-            other[part] = np.where(same, np.inf, distance).min(axis=1)
-            farthest[part] = np.where(mates, distance, 0.0).max(axis=1)
-        return own, other, farthest
+        mates = self.same & ~np.eye(len(self.ids), dtype=bool)
+        own = self.distance.min(axis=1, where=mates, initial=np.inf)
+        other = self.distance.min(axis=1, where=~self.same, initial=np.inf)
+        return own, other, self.distance.max(axis=1, where=mates, initial=0.0)
 
     @property
     def between(self) -> Array:
@@ -645,12 +619,11 @@ def _classes(
 
 def _within_share(part: _Sample) -> float:
     """Share of the variance that lies inside the classes, from squared distances alone."""
-    largest, inside, total = part.distance.max() or 1.0, 0.0, 0.0
-    for rows in _row_parts(len(part.ids)):
-        squares, same = (part.distance[rows] / largest) ** 2, part.same[rows]
-        inside += float(((squares * same).sum(axis=1) / same.sum(axis=1)).sum())
-        total += float(squares.sum()) / len(part.ids)
-    return inside / total if total > 0 else 0.0
+    squares = part.distance / (part.distance.max() or 1.0)
+    squares *= squares
+    inside = squares.sum(axis=1, where=part.same) / part.same.sum(axis=1)
+    total = float(squares.sum()) / len(part.ids)
+    return float(inside.sum()) / total if total > 0 else 0.0
 
 
 def _histogram(distances: Array, largest: float) -> Histogram:

@@ -39,6 +39,7 @@ class _Counts:
 
     updates: int = 0
     looks: int = 0
+    step: int = 0  # of the look at hand
     looked_at: int = 0  # step of the last look
     gap: int = 1  # steps from there to the next one
     full_at: int = 0  # step of the last full measure
@@ -169,10 +170,13 @@ class CollapseMonitor:
         counts = self._counts
         step = counts.updates if step is None else step
         counts.updates += 1
-        if self.health is not None and not self.due(step) and not _is_lost(embeddings, loss):
-            if loss is not None and _on_host(loss):
-                self.loss.add(scalar(loss, "loss"))
+        far = loss is None or (isinstance(loss, Tensor) and not loss.is_cpu)
+        known_loss = None if far else scalar(loss, "loss")
+        if self.health is not None and not self.due(step) and _is_finite(embeddings, known_loss):
+            if known_loss is not None:
+                self.loss.add(known_loss)
             return self.health
+        counts.step = step
         z, labels, loss = self.on_host(as_rows(embeddings, "embeddings"), labels, loss)
         if self.settings.normalize:
             z = torch.nn.functional.normalize(z, dim=-1)
@@ -186,29 +190,28 @@ class CollapseMonitor:
             self.loss.add(loss, (self._loss_fn, labels, *z.shape))
         rows_are_finite = bool(torch.isfinite(z).all())
         if not rows_are_finite or not (loss is None or math.isfinite(loss)):
-            lost = "the loss" if rows_are_finite else "embeddings"
-            unknown = health_figures(torch.full_like(z, math.nan), None, 0.0, 8)
-            reasons = (f"{lost}: NaN or infinite",)
-            diverging = replace(unknown, verdict="diverging", reasons=reasons)
-            return self._settle(diverging, step, at_once=True)
+            reason = f"{'the loss' if rows_are_finite else 'embeddings'}: NaN or infinite"
+            unknown = health_figures(torch.full_like(z, math.nan), None, sample=8)
+            diverging = replace(unknown, verdict="diverging", reasons=(reason,))
+            return self._settle(diverging, at_once=True)
         self.recent.add(z, labels)
         # One row has no scale of its own: that of the recent rows stands for it.
         light = scale_figures(z if len(z) > 1 else self.recent.rows()[0])
         full = self._full
         due = abs(step - counts.full_at) >= self.every or self._classes_due
-        due = due or self._called_for(z, labels, light, step)
+        due = due or self._called_for(z, labels, light)
         if full is not None and not due:
-            health = self._judged(light, full, step)
+            health = self._judged(light, full)
             # Whether a fall in scale is excused by better classes takes recent figures of them.
             recent = step - counts.full_at < _RECENT
             if recent or health.verdict != "shrinking" or self._held != "healthy":
-                return self._settle(health, step)
-        margin = self.thresholds.margin or 0.0
-        full = health_figures(*self.recent.rows(), margin, self.recent.capacity)
+                return self._settle(health)
+        sizes = {"sample": self.recent.capacity, "margin": self.thresholds.margin or 0.0}
+        full = health_figures(*self.recent.rows(), **sizes)
         if self.reference is not None and self._classes_due and full.cdnv is not None:
             self.reference = replace(self.reference, cdnv=full.cdnv)
         self._full, counts.full_at = full, step
-        return self._settle(self._judged(light, full, step), step, structural=True)
+        return self._settle(self._judged(light, full), structural=True)
 
     def due(self, step: int) -> bool:
         """Whether a batch of this step will be looked at. A count may start anew."""
@@ -227,11 +230,6 @@ class CollapseMonitor:
         per_row = (np.ndim(part) > 0 and len(part) == n for part in parts)
         some = (part[rows] if many else part for part, many in zip(parts, per_row, strict=True))
         return to_host(z[rows], *some)
-
-    @property
-    def undecided(self) -> bool:
-        """Whether the last looks disagree with the verdict, but not for long enough yet."""
-        return self._counts.disagreeing > 0
 
     def change_settings(self, **known: Any) -> None:
         """Continue with other settings: with another margin, a stuck loss sits elsewhere."""
@@ -287,9 +285,7 @@ class CollapseMonitor:
         unknown = self.reference is not None and math.isnan(self.reference.cdnv)
         return unknown and self.recent.filled and self._counts.looks <= self.recent.age
 
-    def _called_for(
-        self, z: Tensor, labels: ArrayLike | None, light: dict[str, Any], step: int
-    ) -> bool:
+    def _called_for(self, z: Tensor, labels: ArrayLike | None, light: dict[str, Any]) -> bool:
         """Whether this batch's classes look like points, or its rows like a cone: measure at once.
 
         At first most recent rows are from before the onset, hence several looks; a state that only
@@ -299,11 +295,11 @@ class CollapseMonitor:
         if self._held in ("class-collapse", "cone"):
             return False
         calls, called_at = counts.calls
-        if step - called_at > self.every:
+        if counts.step - called_at > self.every:
             calls = 0
         soon = calls < _CALLS or counts.disagreeing > 0
         counts.calls = (calls, called_at)
-        if step - counts.full_at < (_GAP if soon else _LATER):
+        if counts.step - counts.full_at < (_GAP if soon else _LATER):
             return False
         limits = self.thresholds
         # The squared length of the centre of rows of length 1 is their mean cosine.
@@ -314,25 +310,25 @@ class CollapseMonitor:
             share = tight_share(z, labels, _NEARLY * limits.tightness)
             called = share >= limits.class_share / _NEARLY
         if called:
-            counts.calls = (calls + 1, step)
+            counts.calls = (calls + 1, counts.step)
         return called
 
-    def _judged(self, light: dict[str, Any], full: Health, step: int) -> Health:
+    def _judged(self, light: dict[str, Any], full: Health) -> Health:
         """This batch's scale with the last full measure's other figures, judged alone."""
-        seen = replace(full, **light)
-        if self.loss.count <= max(1, step - self._counts.looked_at):  # not at rest by then
-            self._counts.diameter_at_rest = seen.diameter
+        seen, counts = replace(full, **light), self._counts
+        if self.loss.count <= max(1, counts.step - counts.looked_at):  # not at rest by then
+            counts.diameter_at_rest = seen.diameter
         limits = self.thresholds if self._held == "healthy" else self.thresholds.easier(_SLACK)
-        health = self._judge(seen, limits, step)
+        health = self._judge(seen, limits)
         known = seen.n > 1 and health.verdict not in ("network-collapse", "diverging")
         if self.reference is None and known:
             variable = seen.cdnv if self.recent.filled and seen.cdnv is not None else math.nan
             self.reference = Reference(seen.diameter, seen.spread, variable)
-            health = self._judge(seen, limits, step)
+            health = self._judge(seen, limits)
         if health.verdict == "network-collapse":
             return health
-        if self._counts.peak > 0.0 and seen.diameter <= limits.collapse_ratio * self._counts.peak:
-            share = percent(seen.diameter / self._counts.peak, 2)
+        if counts.peak > 0.0 and seen.diameter <= limits.collapse_ratio * counts.peak:
+            share = percent(seen.diameter / counts.peak, 2)
             reason = f"diameter {seen.diameter:.3g}: {share} of the largest it had while healthy"
             return replace(health, verdict="network-collapse", reasons=(reason,))
         if self._loss_says_collapse(health, limits):
@@ -340,16 +336,15 @@ class CollapseMonitor:
             return replace(health, verdict="network-collapse", reasons=(reason, *health.reasons))
         return health
 
-    def _judge(self, seen: Health, limits: Thresholds, step: int) -> Health:
-        cosine = self._by_cosine(seen.norms.are_one)
-        if self._counts.began_as_cone is not False:  # until it has been left for good
+    def _judge(self, seen: Health, limits: Thresholds) -> Health:
+        cosine, counts = self._by_cosine(seen.norms.are_one), self._counts
+        if counts.began_as_cone is not False:  # until it has been left for good
             wide = self.thresholds.easier(_SLACK)
-            is_cone = cosine and cone_reason(seen, wide, None) is not None
-            self._counts.began_as_cone = is_cone
+            counts.began_as_cone = cosine and cone_reason(seen, wide, None) is not None
         # An untrained network may use few axes.
-        early = step - self._counts.first_step < self.every
+        early = counts.step - counts.first_step < self.every
         pairs = all(each.count <= 2 for each in seen.classes)  # of views, it may be
-        ignore = ["uninformative", *["cone"] * bool(self._counts.began_as_cone)]
+        ignore = ["uninformative", *["cone"] * counts.began_as_cone]
         ignore += [*["dimensional-collapse"] * early, *["class-collapse"] * pairs]
         return judge(seen, limits, self.reference, cosine=cosine, ignore=ignore)
 
@@ -369,49 +364,46 @@ class CollapseMonitor:
         grows = not health.diameter <= _SLACK * self._counts.diameter_at_rest
         return small and bool(self.loss.long_state) and not grows and not self.settings.scale_free
 
-    def _settle(
-        self, raw: Health, step: int, *, structural: bool = False, at_once: bool = False
-    ) -> Health:
+    def _settle(self, raw: Health, *, structural: bool = False, at_once: bool = False) -> Health:
         """The raw judgement, held back until `patience` looks agree that it has changed."""
-        current, needed = self._held, self.patience
+        counts, current = self._counts, self._held
         slow = raw.verdict in _STRUCTURAL or (raw.verdict == "healthy" and current in _STRUCTURAL)
-        if slow:
-            needed = (self.patience + 1) // 2
-        if raw.verdict == current:
-            self._counts.disagreeing = 0
+        needed = (self.patience + 1) // 2 if slow else self.patience
+        differs = raw.verdict != current
+        if not differs:
+            counts.disagreeing = 0
         elif structural or not slow:
-            self._counts.disagreeing += 1
-        changed = raw.verdict != current and (at_once or self._counts.disagreeing >= needed)
-        if raw.verdict != current and not changed:
+            counts.disagreeing += 1
+        changed = differs and (at_once or counts.disagreeing >= needed)
+        if changed:
+            counts.disagreeing, counts.modes = 0, None
+            self._drift_of = None  # of rows as they were
+            self.changes.append((counts.step, raw.verdict))
+        elif differs:
             reasons = () if self.health is None else self.health.reasons
             raw = replace(raw, verdict=current, reasons=reasons)
-        if changed:
-            self._counts.disagreeing, self._counts.modes = 0, None
-            self._drift_of = None  # of rows as they were
-            self.changes.append((step, raw.verdict))
-        calls, called_at = self._counts.calls
-        soon = self.undecided or (0 < calls < _CALLS and step - called_at <= _GAP)
-        seen = step - self._counts.first_step + 1
-        later = min(self.look_every, max(1, seen // 10))
-        self._counts.looked_at, self._counts.gap = step, 1 if soon else later
+        calls, called_at = counts.calls
+        called = 0 < calls < _CALLS and counts.step - called_at <= _GAP
+        later = min(self.look_every, max(1, (counts.step - counts.first_step + 1) // 10))
+        counts.looked_at, counts.gap = counts.step, 1 if called or counts.disagreeing else later
         if raw.verdict == "healthy" and structural:
-            self._counts.peak = max(self._counts.peak, raw.diameter)
-        facts, state = self._facts(raw, step), self.loss.long_state
+            counts.peak = max(counts.peak, raw.diameter)
+        facts, state = self._facts(raw), self.loss.long_state
         lost = raw.verdict in ("network-collapse", "shrinking", "cone")
         if lost and self._drift_of is None and self._loss_fn is not None:
             own, rows = self.settings.strategy, self.recent.rows()
             self._drift_of = drift_meter(self._loss_fn, own, *rows, self._miner)
         advice = advise(raw, self.settings, facts, state, self._drift_of)
-        self.health = replace(raw, step=step, advice=advice)
+        self.health = replace(raw, step=counts.step, advice=advice)
         if changed and self.on_change is not None:
             self.on_change(self.health)
         return self.health
 
-    def _facts(self, health: Health, step: int) -> tuple[str, ...]:
+    def _facts(self, health: Health) -> tuple[str, ...]:
         facts = []
         ratio = health.relative_diameter
         if ratio is not None and ratio <= self.thresholds.shrink_ratio * _SLACK:
-            steps = step - self._counts.first_step
+            steps = self._counts.step - self._counts.first_step
             facts.append(f"diameter fell to {percent(ratio, 2)} of its start in {steps} steps")
         if health.verdict == "class-collapse":
             if self._counts.modes is None:
@@ -498,8 +490,9 @@ def tight_share(z: Tensor, labels: ArrayLike, tightness: float) -> float:
     order = np.argsort(ids, kind="stable")
     ids, half = ids[order], len(ids) // 2
     rows = z[torch.from_numpy(order)].double()
-    inside = _lengths(rows[1:] - rows[:-1])
-    across = _lengths(rows - rows.roll(-half, 0))[ids != np.roll(ids, -half)]
+    gaps = rows[1:] - rows[:-1], rows - rows.roll(-half, 0)
+    inside, across = (torch.linalg.vector_norm(gap, dim=1).numpy() for gap in gaps)
+    across = across[ids != np.roll(ids, -half)]
     same = ids[1:] == ids[:-1]
     if not len(across) or not same.any():
         return 0.0
@@ -509,18 +502,8 @@ def tight_share(z: Tensor, labels: ArrayLike, tightness: float) -> float:
     return float(tight[pairs > 0].mean())
 
 
-def _is_lost(embeddings: ArrayLike, loss: float | Tensor | None) -> bool:
-    """Whether a batch is not finite, as far as that is known without a read from a device."""
-    if loss is not None and _on_host(loss) and not math.isfinite(scalar(loss, "loss")):
-        return True
-    seen = isinstance(embeddings, Tensor) and embeddings.is_cpu
-    return seen and not math.isfinite(torch.as_tensor(embeddings).detach().sum())
-
-
-def _on_host(x: float | Tensor) -> bool:
-    return not isinstance(x, Tensor) or x.is_cpu
-
-
-def _lengths(rows: Tensor) -> Array:
-    lengths: Array = torch.linalg.vector_norm(rows, dim=1).numpy()
-    return lengths
+def _is_finite(embeddings: ArrayLike, loss: float | None) -> bool:
+    """Whether a batch is, as far as that is known without a read from a device."""
+    if isinstance(embeddings, Tensor) and embeddings.is_cpu:
+        loss = float(embeddings.detach().sum()) + (loss or 0.0)
+    return loss is None or math.isfinite(loss)

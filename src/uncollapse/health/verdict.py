@@ -110,10 +110,8 @@ class Reference:
     def of(cls, given: Health | Reference | float | None) -> Reference | None:
         """What a user may call a reference: a state, its scale, or its diameter alone."""
         if isinstance(given, Health):
-            given = given.robust or given
-            known = (given.cdnv, given.fine_agreement, given.fine_chance)
-            numbers = (math.nan if value is None else value for value in known)
-            return cls(given.diameter, given.spread, *numbers)
+            known = (getattr(given.robust or given, field.name) for field in fields(cls))
+            return cls(*(math.nan if value is None else value for value in known))
         if given is None or isinstance(given, Reference):
             return given
         return cls(check_number("reference", given, 0.0))
@@ -196,14 +194,12 @@ class Health(Shown):
     def scalars(self) -> dict[str, float]:
         """The single numbers that are known and finite, by name: what a logger takes."""
         numbers = {name: x for name, x in vars(self).items() if isinstance(x, float)}
-        for name in ("resolution", "chance", "fine_chance"):
-            numbers.pop(name, None)
+        numbers = {name: x for name, x in numbers.items() if name not in _UNLOGGED}
         numbers["axes"] = float(self.axes)
         numbers |= {"mean_norm": self.norms.mean, "thickness": self.thickness.lower}
         if self.cosines is not None:
             numbers["mean_cosine"] = self.cosines.mean
-        tight = [each.tightness for each in self.classes if math.isfinite(each.tightness)]
-        if tight:
+        if tight := [each.tightness for each in self.classes if math.isfinite(each.tightness)]:
             numbers["tightness"] = float(np.median(tight))
         numbers["verdict"] = float(list(VERDICTS).index(self.verdict))
         if self.robust is not None:
@@ -213,24 +209,19 @@ class Health(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in plain numbers, strings, lists and dicts; `from_dict` reads it back."""
-        plain = asdict(self)
-        plain["thickness"]["direction"] = self.thickness.direction.tolist()
-        plain["robust"] = None if self.robust is None else self.robust.to_dict()
-        return plain
+        return asdict(self, dict_factory=_plain)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Health:
         """The health that `to_dict` wrote, also after a detour through JSON."""
-        values = dict(plain)
+        values = _with_tuples(plain)
         direction = np.asarray(values["thickness"]["direction"], np.float64)
         values["thickness"] = Thickness(**{**values["thickness"], "direction": direction})
-        for name, kind in _PARTS.items():
-            if values.get(name) is not None:  # earlier versions wrote others
-                given = {field.name: values[name][field.name] for field in fields(kind)}
-                given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-                values[name] = kind(**given)
         values["classes"] = tuple(ClassHealth(**each) for each in values["classes"])
-        values |= {name: tuple(values.get(name, ())) for name in ("reasons", "left_out")}
+        for name, kind in _PARTS.items():
+            if values.get(name):  # earlier versions wrote others
+                known = {field.name: values[name][field.name] for field in fields(kind)}
+                values[name] = kind(**_with_tuples(known))
         if values.get("robust"):
             values["robust"] = cls.from_dict(values["robust"])
         return cls(**values)
@@ -247,14 +238,22 @@ class Health(Shown):
         return Card(verdict.headline, lines, verdict.tone, figures, curves=curves)
 
     def __str__(self) -> str:
-        lines = [self.verdict, *(f"  {reason}" for reason in self.reasons)]
-        return "\n".join(lines + [f"  {self.advice}"] * bool(self.advice))
+        return "\n  ".join([self.verdict, *self.reasons, *filter(None, [self.advice])])
 
 
+_UNLOGGED = ("resolution", "chance", "fine_chance")
 _SHOWN = ("rows", "columns", "diameter", "spread", "mean_cosine", "effective_rank", "agreement")
 _ROBUST = ("diameter", "spread", "mean_norm", "mean_cosine", "effective_rank", "axes")
 _PARTS = {"norms": Norms, "cosines": Cosines, "nearest": NearestLabels}
 _PARTS |= {"within": Histogram, "between": Histogram}
+
+
+def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in items}
+
+
+def _with_tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(x) if isinstance(x, list) else x for name, x in plain.items()}
 
 
 @dataclass(frozen=True)
@@ -396,14 +395,12 @@ def judge(
         plain = again(replace(health, robust=None), limits)
         return _robustly(plain, again(health.robust, limits), limits)
     reference = Reference.of(reference)
-    order = (*_FIRST, *(name for name in VERDICTS if name != "uninformative"), "uninformative")
-    relative = None
-    if reference is not None and reference.diameter > 0:
-        relative = health.diameter / reference.diameter
+    known = reference is not None and reference.diameter > 0
+    relative = health.diameter / reference.diameter if reference and known else None
     health = replace(health, relative_diameter=relative, fine_kept=_fine_kept(health, reference))
     reasons = {
-        name: [why for rule in VERDICTS[name].rules if (why := rule(health, limits, reference))]
-        for name in order
+        name: [why for rule in rules if (why := rule(health, limits, reference))]
+        for name, rules in _RULES.items()
         if name not in ignore and (name != "cone" or check_bool("cosine", cosine) or unit)
     }
     held = [name for name, why in reasons.items() if why]
@@ -460,7 +457,7 @@ def cosine_text(value: float) -> str:
 
 def _network(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
     size, centre = f"diameter {health.diameter:.3g}", health.centre_norm
-    ratio = scale_ratio(health, reference)
+    ratio, share = scale_ratio(health, reference), percent(health.diameter / (centre or 1.0), 2)
     if health.n < 2 or not math.isfinite(health.diameter):
         return None
     if health.diameter == 0.0:
@@ -470,12 +467,10 @@ def _network(health: Health, limits: Thresholds, reference: Reference | None) ->
     if health.diameter <= limits.rounding * health.resolution:
         return f"{size} is of the order of one rounding error, {health.resolution:.3g}"
     if health.diameter <= limits.offset_ratio * centre:
-        return f"{size} is {percent(health.diameter / centre, 2)} of the distance to the origin"
+        return f"{size} is {share} of the distance to the origin"
     if _structure_lost(health) and health.diameter <= limits.lost_ratio * centre:
-        return (
-            f"{size} is {percent(health.diameter / centre, 2)} of the distance to the origin, and "
-            f"neighbours share a label no more often ({percent(health.agreement, 2)}) than chance"
-        )
+        chance = f"a label no more often ({percent(health.agreement, 2)}) than chance"
+        return f"{size} is {share} of the distance to the origin, and neighbours share {chance}"
     if health.norms.are_one and health.diameter <= limits.unit_diameter:
         return f"{size}: all embeddings of length 1 point the same way"
     if limits.margin and health.diameter <= limits.margin_ratio * limits.margin:
@@ -507,11 +502,9 @@ def _classes(health: Health, limits: Thresholds, reference: Reference | None) ->
         return None
     typical = float(np.median([entry.tightness for entry in collapsed]))
     ratio = float(np.median([entry.ratio for entry in collapsed]))
-    return (
-        f"{len(collapsed)} of {len(known)} classes ({percent(share, 2)}) are nearly points: their "
-        f"pairs lie within {percent(typical, 2)} of the distance between classes "
-        f"(diameter {percent(ratio, 2)} of the whole)"
-    )
+    points = f"{len(collapsed)} of {len(known)} classes ({percent(share, 2)}) are nearly points"
+    pairs = f"their pairs lie within {percent(typical, 2)} of the distance between classes"
+    return f"{points}: {pairs} (diameter {percent(ratio, 2)} of the whole)"
 
 
 def _merged_modes(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
@@ -527,10 +520,8 @@ def _merged_modes(health: Health, limits: Thresholds, reference: Reference | Non
     kept = health.modes_kept
     if kept is None or not kept < limits.modes_kept:
         return None
-    return (
-        f"the modes inside classes have merged: {percent(kept, 2)} of the neighbourhoods that rows "
-        "had in their class at the start is left"
-    )
+    had = "of the neighbourhoods that rows had in their class at the start is left"
+    return f"the modes inside classes have merged: {percent(kept, 2)} {had}"
 
 
 def _fine_lost(health: Health, limits: Thresholds, then: float) -> str | None:
@@ -539,11 +530,9 @@ def _fine_lost(health: Health, limits: Thresholds, then: float) -> str | None:
         return None
     if then - now <= 3 * math.hypot(_share_error(now, rows), _share_error(then, rows)):
         return None
-    return (
-        f"the modes inside classes have merged: {_fine_words(health)}, at the start "
-        f"{percent(then, 2)}; {percent(kept, 2)} of what was above chance "
-        f"({percent(health.fine_chance, 2)}) is left"
-    )
+    left = f"{percent(kept, 2)} of what was above chance ({percent(health.fine_chance, 2)}) is left"
+    now_and_then = f"{_fine_words(health)}, at the start {percent(then, 2)}"
+    return f"the modes inside classes have merged: {now_and_then}; {left}"
 
 
 def _indistinct(health: Health) -> str | None:
@@ -563,13 +552,10 @@ def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) 
     ratio = scale_ratio(health, reference)
     if reference is None or not ratio <= limits.shrink_ratio:
         return None
-    if ratio > limits.structure_floor and _tighter(health, limits, reference):
+    tighter = health.cdnv is not None and health.cdnv <= limits.structure_gain * reference.cdnv
+    if ratio > limits.structure_floor and tighter:
         return None
     return f"diameter {health.diameter:.3g}: {percent(ratio, 2)} of its reference scale is left"
-
-
-def _tighter(health: Health, limits: Thresholds, reference: Reference) -> bool:
-    return health.cdnv is not None and health.cdnv <= limits.structure_gain * reference.cdnv
 
 
 def _dimensions(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
@@ -579,11 +565,9 @@ def _dimensions(health: Health, limits: Thresholds, reference: Reference | None)
     apart = len(health.classes) > 1 and health.axes >= min(len(health.classes) - 1, health.room)
     if apart and health.within_share is not None and health.within_share < 0.1:
         return None  # the classes explain it
-    axes = "axis holds" if health.axes == 1 else "axes hold"
-    return (
-        f"{health.axes} of {health.room} possible {axes} 99 % of the variance "
-        f"(effective rank {health.effective_rank:.3g})"
-    )
+    hold = "axis holds" if health.axes == 1 else "axes hold"
+    axes = f"{health.axes} of {health.room} possible {hold} 99 % of the variance"
+    return f"{axes} (effective rank {health.effective_rank:.3g})"
 
 
 def cone_reason(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
@@ -601,11 +585,10 @@ def _uninformative(health: Health, limits: Thresholds, reference: Reference | No
     chance, slack = nearest.chance, limits.chance_deviations * nearest.deviation
     if nearest.share > chance + slack or slack > limits.chance_room * (1 - chance):
         return None
-    low, high = max(0.0, chance - slack), min(1.0, chance + slack)
-    return (
-        f"nearest neighbours share a label for {percent(nearest.share, 2)} of {nearest.rows:,} "
-        f"rows; shuffled labels give {percent(chance, 2)} ({percent(low, 2)} to {percent(high, 2)})"
-    )
+    low, high = percent(max(0.0, chance - slack), 2), percent(min(1.0, chance + slack), 2)
+    shuffled = f"shuffled labels give {percent(chance, 2)} ({low} to {high})"
+    share = f"{percent(nearest.share, 2)} of {nearest.rows:,} rows"
+    return f"nearest neighbours share a label for {share}; {shuffled}"
 
 
 def _spoiled(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
@@ -629,10 +612,8 @@ def _healthy(health: Health, limits: Thresholds, reference: Reference | None) ->
     reasons = [scale, f"{health.axes} of {health.room} possible axes hold 99 % of the variance"]
     tight = [entry.tightness for entry in health.classes if not math.isnan(entry.tightness)]
     if tight and len(health.classes) > 1:
-        reasons.append(
-            f"the tightest of {len(tight)} classes spans {percent(min(tight), 2)} of the distance "
-            "between classes"
-        )
+        spans = f"{percent(min(tight), 2)} of the distance between classes"
+        reasons.append(f"the tightest of {len(tight)} classes spans {spans}")
     if health.fine_agreement is not None:
         start = math.nan if reference is None else reference.fine_agreement
         then = "" if math.isnan(start) else f", at the start {percent(start, 2)}"
@@ -699,18 +680,17 @@ class Verdict(NamedTuple):
     act: str = ""
 
 
+# The first that holds decides; `judge` has the exceptions.
 _RULES = {
-    "shrinking": (_shrinking,),
     "network-collapse": (_network,),
-    "class-collapse": (_classes, _merged_modes),
-    "dimensional-collapse": (_dimensions,),
     "diverging": (_diverging,),
+    "class-collapse": (_classes, _merged_modes),
+    "shrinking": (_shrinking,),
+    "dimensional-collapse": (_dimensions,),
     "cone": (cone_reason,),
-    "uninformative": (_uninformative,),
     "spoiled-rows": (_spoiled,),
+    "uninformative": (_uninformative,),
 }
 # In words, by name, in the order of the numbers that loggers get.
 _WORDS = read_toml(Path(__file__).with_name("verdicts.toml"))
 VERDICTS = {name: Verdict(_RULES.get(name, ()), **words) for name, words in _WORDS.items()}
-# These come before the others, which come in the order above; `judge` has the exceptions.
-_FIRST = ("network-collapse", "diverging", "class-collapse")

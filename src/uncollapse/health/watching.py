@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +20,9 @@ from torch.utils.hooks import RemovableHandle
 from uncollapse._base.arrays import ArrayLike, label_array
 from uncollapse._base.check import InputError, check_bool, check_int, did_you_mean, percent
 from uncollapse._base.result import Card, Shown
-from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import advise_on
 from uncollapse.health.batches import joined, layer_rows, loss_in, read_call, read_labels
-from uncollapse.health.drifts import direction_rate
+from uncollapse.health.drifts import direction_rate, known_drift
 from uncollapse.health.figures import spread
 from uncollapse.health.guard import Guard, GuardEvent
 from uncollapse.health.monitor import CollapseMonitor
@@ -140,7 +138,7 @@ class Watch(Shown):
         )
         self.criterion, self.layer, self.by_hand = criterion, layer, by_hand
         self.prefix, self.loggers = prefix, tuple(loggers)
-        self.on_event = on_event or _log_event
+        self.on_event = on_event or partial(_log.warning, "uncollapse, %s")
         self.step = 0
         self.error: str | None = None
         self.history: list[dict[str, Any]] = []
@@ -237,13 +235,8 @@ class Watch(Shown):
         except Exception as error:
             self.error = traceback.format_exc()
             what = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-            _log.warning(
-                "uncollapse stopped watching at step %d; training goes on. %s%s "
-                "(traceback: print(watch.error))",
-                self.step,
-                what,
-                error,
-            )
+            message = "uncollapse stopped watching at step %d; training goes on. %s%s "
+            _log.warning(f"{message}(traceback: print(watch.error))", self.step, what, error)
             self.close()
         finally:
             Watch._at_work = False
@@ -322,7 +315,7 @@ class Watch(Shown):
             rows, labels, loss, slope = self.guard.monitor.on_host(rows, labels, loss, slope)
         monitor, pull = self.guard.monitor, None if slope is None else direction_rate(rows, slope)
         if slope is not None and self.guard.action == "rescue":
-            self.guard.measured_drift = _radial_drift(rows, slope)
+            self.guard.measured_drift = known_drift(rows, slope)
         monitor.settings = replace(monitor.settings, direction_drift=pull)
         events = self.guard.after_step(rows, labels, loss, self.step)
         if labels is None and isinstance(rows, Tensor) and monitor.settings.margin is None:
@@ -422,14 +415,6 @@ def _together(calls: list[_Seen]) -> _Seen:
     return _Seen(torch.cat([call.rows for call in calls]), labels, loss, slopes)
 
 
-def _radial_drift(rows: Tensor, slope: Tensor) -> float | None:
-    """Drift by a gradient that is known (`drifts.drift`); None where it has no value."""
-    wide = rows.double()
-    mean = float(pairwise_distances(wide.nan_to_num()).sum()) / max(len(wide) * (len(wide) - 1), 1)
-    value = float(((wide - wide.mean(0)) * slope.double()).sum()) / mean if mean > 0 else math.nan
-    return value if math.isfinite(value) else None
-
-
 def _has_graph(output: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(output))
 
@@ -454,10 +439,6 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
 
 def _no_loss(embeddings: Tensor, labels: ArrayLike) -> Tensor:
     raise InputError("criterion", None, "a loss, to be called")
-
-
-def _log_event(event: GuardEvent) -> None:
-    _log.warning("uncollapse, %s", event)
 
 
 def log_health(

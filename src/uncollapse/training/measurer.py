@@ -128,7 +128,7 @@ def _mode_drift(batches: list[tuple[Tensor, Tensor, Tensor]], loss: Loss) -> flo
     for z, labels, rows in batches:
         batch_loss = partial(loss, sample_ids=rows)
         gradient = batch_gradient(batch_loss, z, labels, loss.normalize or has_unit_rows(z))
-        rates.append(mode_rates(gradient, labels, MODE_NEIGHBOURS)[0])
+        rates.append(mode_rates(gradient, labels, MODE_NEIGHBOURS).value)
     known = [value for value in rates if not math.isnan(value)]
     return sum(known) / len(known) if known else None
 
