@@ -206,8 +206,8 @@ class CollapseMonitor:
             recent = step - counts.full_at < _RECENT
             if recent or health.verdict != "shrinking" or self._held != "healthy":
                 return self._settle(health)
-        sizes = {"sample": self.recent.capacity, "margin": self.thresholds.margin or 0.0}
-        full = health_figures(*self.recent.rows(), **sizes)
+        margin = self.thresholds.margin or 0.0
+        full = health_figures(*self.recent.rows(), sample=self.recent.capacity, margin=margin)
         if self.reference is not None and self._classes_due and full.cdnv is not None:
             self.reference = replace(self.reference, cdnv=full.cdnv)
         self._full, counts.full_at = full, step
