@@ -206,16 +206,16 @@ class CollapseMonitor:
             recent = step - counts.full_at < _RECENT
             if recent or health.verdict != "shrinking" or self._held != "healthy":
                 return self._settle(health)
-        sizes = {"sample": self.recent.capacity, "margin": self.thresholds.margin or 0.0}
-        full = health_figures(*self.recent.rows(), **sizes)
+        margin = self.thresholds.margin or 0.0
+        full = health_figures(*self.recent.rows(), sample=self.recent.capacity, margin=margin)
         if self.reference is not None and self._classes_due and full.cdnv is not None:
             self.reference = replace(self.reference, cdnv=full.cdnv)
         self._full, counts.full_at = full, step
         return self._settle(self._judged(light, full), structural=True)
 
     def due(self, step: int) -> bool:
-        """Whether a batch of this step will be looked at. A count may start anew."""
-        return abs(step - self._counts.looked_at) >= self._counts.gap
+        """Whether a batch of this step will be looked at: the first is. A count may start anew."""
+        return self.health is None or abs(step - self._counts.looked_at) >= self._counts.gap
 
     def on_host(self, z: Tensor, *parts: Any) -> list[Any]:
         """Rows, and what belongs to them, by one copy from their device.
