@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -275,13 +276,11 @@ def drift_table(
     check_int("k", k)
     z = points(embeddings, "embeddings", min_rows=2)
     ids = torch.from_numpy(class_ids(labels, len(z))[0])
-    choices: list[tuple[str | None, str | None]] = [(None, None)]
-    choices += [(p, n) for p in positives for n in negatives]
     rows = []
     for name, maker in losses.items():
-        for p, n in choices:
+        for p, n in [(None, None), *product(positives, negatives)]:
             generator = torch.Generator().manual_seed(seed)
-            miner = None if p is None or n is None else Miner(p, n, generator=generator)
+            miner = Miner(p, n, generator=generator) if p and n else None
             loss_fn = maker.make(miner, int(ids.max()) + 1, z.shape[1])
             with warnings.catch_warnings():
                 # A strict window may be empty: the drift is then 0, which the table shows.
@@ -568,9 +567,8 @@ def _gradients(
         allowed = "a loss, before embeddings and labels"
         raise InputError("loss_fn", f"{type(loss_fn).__name__} (swapped?)", allowed)
     batches: Any = embeddings if labels is None else [(embeddings, labels)]
-    batches = batches if isinstance(batches, list | tuple) else []
-    pairs = [pair for pair in batches if isinstance(pair, list | tuple) and len(pair) == 2]
-    if not pairs or len(pairs) < len(batches):
+    pairs = batches if isinstance(batches, list | tuple) else []
+    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         raise InputError("labels", None, "one label per row, or several (embeddings, labels)")
     return [(batch_gradient(loss_fn, z, y, normalize), y) for z, y in pairs]
 

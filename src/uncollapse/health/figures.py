@@ -178,12 +178,11 @@ def health_figures(
     seed: int = 0,
 ) -> Health:
     """All figures but modes, not yet judged."""
-    given = as_rows(embeddings, "embeddings").detach().cpu()
+    x = as_rows(embeddings, "embeddings").detach().cpu()
     integers = isinstance(embeddings, Tensor) and not embeddings.is_floating_point()
-    epsilon = 0.0 if integers else torch.finfo(given.dtype).eps
-    if not all(bool(torch.isfinite(chunk).all()) for chunk in _wide_chunks(given)):
-        return _unknown(*given.shape)
-    x = given
+    epsilon = 0.0 if integers else torch.finfo(x.dtype).eps
+    if not all(bool(torch.isfinite(chunk).all()) for chunk in _wide_chunks(x)):
+        return _unknown(*x.shape)
     layout = ClassLayout.of(np.arange(len(x)) if labels is None else labels, len(x))
     scale, part = _scale(x, x, epsilon), _Sample.of(x, layout, sample, seed)
     axes = spectrum(part.rows)
@@ -476,8 +475,7 @@ def _share_farther(distance: Array, near: Array) -> Array:
         farther = (distance > own).sum(axis=1)
         ties = (distance == own).sum(axis=1) - 1 - (own[:, 0] == 0)  # less itself and the row
         shares += (farther + ties / 2) / (len(distance) - 2)
-    mean: Array = shares / near.shape[1]
-    return mean
+    return np.asarray(shares / near.shape[1])
 
 
 def nearest_labels(distance: Array, ids: Array) -> NearestLabels | None:
@@ -520,8 +518,7 @@ def nearest_labels(distance: Array, ids: Array) -> NearestLabels | None:
 
 def _ordered_choices(counts: Array, k: int) -> Array:
     """Ways to take k different members of each class, in order."""
-    ways: Array = np.prod([np.maximum(counts - i, 0.0) for i in range(k)], axis=0)
-    return ways
+    return np.asarray(np.prod([np.maximum(counts - i, 0.0) for i in range(k)], axis=0))
 
 
 def _falling(n: int, k: int) -> float:
@@ -580,12 +577,9 @@ def _class_figures(
     if several:
         # HNM (5): the anchor may be its own positive, at distance 0.
         separation = float((other - farthest).min())
-        fields |= {
-            "separation": separation,
-            "hard_mined_loss": max(0.0, margin - separation),
-            "nc1": metrics.nc1(part.rows, part.ids),
-            "cdnv": metrics.cdnv(part.rows, part.ids),
-        }
+        fields |= {"separation": separation, "hard_mined_loss": max(0.0, margin - separation)}
+        nc1, cdnv = (figure(part.rows, part.ids) for figure in (metrics.nc1, metrics.cdnv))
+        fields |= {"nc1": nc1, "cdnv": cdnv}
     return fields
 
 
@@ -608,13 +602,10 @@ def _classes(
     elif len(part.ids) < len(x):  # some rows have no distances yet
         each = (torch.from_numpy(layout.members(c)) for c in range(len(layout.classes)))
         sizes[:] = [diameter_bracket(x[rows], _WORK * len(rows) / len(x))[0] for rows in each]
-    every = zip(
-        layout.classes.tolist(), layout.counts.tolist(), sizes.tolist(), tightness, strict=True
-    )
-    return tuple(
-        ClassHealth(label, count, size, size / whole if whole > 0 else 0.0, float(tight))
-        for label, count, size, tight in every
-    )
+    ratios = sizes / whole if whole > 0 else np.zeros_like(sizes)
+    columns = (layout.classes, layout.counts, sizes, ratios, tightness)
+    rows_of_classes = zip(*(column.tolist() for column in columns), strict=True)
+    return tuple(ClassHealth(*row) for row in rows_of_classes)
 
 
 def _within_share(part: _Sample) -> float:

@@ -214,8 +214,8 @@ class CollapseMonitor:
         return self._settle(self._judged(light, full), structural=True)
 
     def due(self, step: int) -> bool:
-        """Whether a batch of this step will be looked at. A count may start anew."""
-        return abs(step - self._counts.looked_at) >= self._counts.gap
+        """Whether a batch of this step will be looked at: the first is. A count may start anew."""
+        return self.health is None or abs(step - self._counts.looked_at) >= self._counts.gap
 
     def on_host(self, z: Tensor, *parts: Any) -> list[Any]:
         """Rows, and what belongs to them, by one copy from their device.

@@ -211,11 +211,10 @@ class StuckLoss:
         Where that function may rest is found out when the loss has sat still for the first time.
         """
         self.span = min(self.span[0], loss), max(self.span[1], loss)
-        level = self._level_at(loss)
-        anchor = level.value if level else loss
+        level, anchor = self._level_at(loss), self.value
         near_last = abs(loss - self.value) <= self.tolerance * abs(self.value)
-        if near_last and level is None and self._level_at(self.value) is None:
-            anchor = self.value
+        if level or not near_last or self._level_at(self.value):
+            anchor = level.value if level else loss
         self.count = self.count + 1 if anchor == self.value else 1
         self.value = anchor
         if self.stuck and not self.measured and batch is not None:
@@ -254,9 +253,9 @@ class StuckLoss:
         """Where the loss has sat, and what that means, for a reason; empty if it moves."""
         if not self.stuck:
             return ""
-        where = self.level or f"{self.value:.4g}"
-        means = f": {STATES[self.level.state]}" if self.level else ""
-        return f"loss has sat at {where} for {self.count} updates{means}"
+        level = self.level
+        means = f": {STATES[level.state]}" if level else ""
+        return f"loss has sat at {level or f'{self.value:.4g}'} for {self.count} updates{means}"
 
 
 # Formulas: what losses declare as `resting`, and `resting.toml` for others.

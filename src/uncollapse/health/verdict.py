@@ -405,8 +405,7 @@ def judge(
     }
     held = [name for name, why in reasons.items() if why]
     if not held:
-        every = (*_healthy(health, limits, reference), *_left_out(health))
-        return replace(health, verdict="healthy", reasons=every)
+        held, reasons["healthy"] = ["healthy"], _healthy(health, limits, reference)
     if held[0] == "network-collapse":
         held = held[:1]  # what is inside a point is rounding
     if "shrinking" in held:
@@ -600,7 +599,7 @@ def _spoiled(health: Health, limits: Thresholds, reference: Reference | None) ->
     return f"{' and '.join(words)}: searches find these instead of others" if words else None
 
 
-def _healthy(health: Health, limits: Thresholds, reference: Reference | None) -> tuple[str, ...]:
+def _healthy(health: Health, limits: Thresholds, reference: Reference | None) -> list[str]:
     scale, ratio = f"diameter {health.diameter:.3g}", scale_ratio(health, reference)
     if reference is None:
         scale += " (we cannot tell whether this is small: pass --reference)"
@@ -621,7 +620,7 @@ def _healthy(health: Health, limits: Thresholds, reference: Reference | None) ->
     elif health.modes_kept is not None:
         kept = percent(health.modes_kept, 2)
         reasons.append(f"{kept} of the neighbourhoods inside classes at the start is left")
-    return tuple(reasons)
+    return reasons
 
 
 def _left_out(health: Health) -> tuple[str, ...]:
@@ -646,9 +645,8 @@ def _fine_kept(health: Health, reference: Reference | None) -> float | None:
 
 
 def _structure_lost(health: Health) -> bool:
-    if health.chance is None or health.chance >= 0.9:
-        return False
-    return _above_chance(health.agreement, health.chance) < 0.05
+    tells = health.chance is not None and health.chance < 0.9
+    return tells and _above_chance(health.agreement, health.chance) < 0.05
 
 
 def _above_chance(share: float | None, chance: float | None) -> float:

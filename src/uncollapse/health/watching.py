@@ -133,9 +133,8 @@ class Watch(Shown):
         if every is not None:
             monitor.look_every = check_int("every", every)
         loss_fn = _no_loss if criterion is None else criterion
-        self.guard = Guard(
-            model, optimizer, loss_fn, monitor, action=action, steps=steps, **guarded
-        )
+        guarded |= {"action": action, "steps": steps}
+        self.guard = Guard(model, optimizer, loss_fn, monitor, **guarded)
         self.criterion, self.layer, self.by_hand = criterion, layer, by_hand
         self.prefix, self.loggers = prefix, tuple(loggers)
         self.on_event = on_event or partial(_log.warning, "uncollapse, %s")
@@ -241,12 +240,9 @@ class Watch(Shown):
         finally:
             Watch._at_work = False
 
-    def _due(self, step: int) -> bool:
-        return self.health is None or self.guard.monitor.due(step)
-
     def _see_layer(self, module: nn.Module, args: Any, output: Any) -> None:
         trained = module.training or _has_graph(output) or _is_frozen(module, self.guard.model)
-        if trained and self._due(self.step + 1):
+        if trained and self.guard.monitor.due(self.step + 1):
             rows = layer_rows(output)
             slope = _Slope([rows] if rows is output else [])
             # A copy: what follows the layer may work in place.
@@ -258,7 +254,7 @@ class Watch(Shown):
             self._texts.append(rows)
 
     def _see_criterion(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        due = self._due(self.step + 1)
+        due = self.guard.monitor.due(self.step + 1)
         texts, self._texts = self._texts, []
         if not (due or self.guard.recording) or not _has_graph(output):
             return
@@ -276,9 +272,8 @@ class Watch(Shown):
             slope = _Slope([] if asked_again or not due else call.sources, output)
             seen = [_Seen(call.rows, call.labels, loss_in(output), [slope])]
         else:
-            count = sum(len(layer.rows) for layer in self._rows)
-            labels = read_labels(args, kwargs, count)
             seen = [_together(list(self._rows))] if self._rows else []
+            labels = read_labels(args, kwargs, sum(len(layer.rows) for layer in self._rows))
             seen = [each._replace(labels=labels, loss=loss_in(output)) for each in seen]
             self._rows.clear()
         again = self._stepping and len(self._calls) > 0
@@ -303,7 +298,7 @@ class Watch(Shown):
             what = "criterion" if self.layer is None else "layer"
             given = f"no call of the {what} in training, in {self.step} steps"
             raise InputError(what, given, "a module that the loop calls, outside torch.compile")
-        if calls and self._due(self.step):
+        if calls and self.guard.monitor.due(self.step):
             seen = _together(calls)
             slopes = [slope.rows() for slope in seen.slopes]
             known = [slope for slope in slopes if slope is not None]
@@ -403,12 +398,11 @@ def _together(calls: list[_Seen]) -> _Seen:
     if len(calls) == 1:
         return last
     labels: Any = [call.labels for call in calls]
-    if any(each is None for each in labels):
-        labels = None
-    elif all(isinstance(each, Tensor) for each in labels):
+    if all(isinstance(each, Tensor) for each in labels):
         labels = torch.cat(labels)
     else:
-        labels = np.concatenate([label_array(each, None) for each in labels])
+        known = all(each is not None for each in labels)
+        labels = np.concatenate([label_array(each) for each in labels]) if known else None
     losses = [call.loss.float() for call in calls if call.loss is not None]
     loss = torch.stack(losses).mean() if losses else None
     slopes = [slope for call in calls for slope in call.slopes]
