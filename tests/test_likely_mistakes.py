@@ -194,7 +194,8 @@ def test_a_guard_takes_a_plain_function_and_rescues_by_the_learning_rate():
     z = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
     for step in range(30):
         guard.after_step(z * 0.5**step, torch.arange(32) % 4, 1.0, step)
-    assert [event.kind for event in guard.events][:1] == ["rescue"]
+    # Its rows are not what the network returned: R@1 cannot be compared, and only a point is sure.
+    assert [event.kind for event in guard.events][:2] == ["warning", "rescue"]
     assert guard.lr_factor < 1.0
     state = copy.deepcopy(guard.state_dict())
     uc.Guard(model, optimizer, mean_square).load_state_dict(state)

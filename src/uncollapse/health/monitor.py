@@ -385,6 +385,7 @@ class CollapseMonitor:
         calls, called_at = counts.calls
         called = 0 < calls < _CALLS and counts.step - called_at <= _GAP
         later = min(self.look_every, max(1, (counts.step - counts.first_step + 1) // 10))
+        later = later if self.settings.batch_size != 1 else 1  # rows by themselves tell little
         counts.looked_at, counts.gap = counts.step, 1 if called or counts.disagreeing else later
         if raw.verdict == "healthy" and structural:
             counts.peak = max(counts.peak, raw.diameter)

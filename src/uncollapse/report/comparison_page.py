@@ -181,7 +181,8 @@ def compare(
     cosine = check_choice("metric", metric, ("euclidean", "cosine")) == "cosine"
     result = compare_embeddings(old, new, labels, normalize=cosine, **settings)
     sides = np.asarray(old), np.asarray(new)
-    before, after = (_unreferenced(measure(side, labels, modes=False)) for side in sides)
+    plain = (measure(side, labels, modes=False, names=names) for side in sides)
+    before, after = map(_unreferenced, plain)
     known = None if labels is None else label_array(labels)
     called = None if names is None else np.asarray(names)
     return VersionComparison(titles, sides, (before, after), result, joined, metric, known, called)
