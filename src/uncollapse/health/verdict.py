@@ -605,7 +605,7 @@ def _healthy(health: Health, limits: Thresholds, reference: Reference | None) ->
         scale += " (we cannot tell whether this is small: pass --reference)"
     else:
         scale += f", {percent(ratio, 2)} of its reference scale"
-        if ratio <= limits.shrink_ratio:
+        if ratio <= limits.shrink_ratio and reference.cdnv > 0.0:
             fell = percent((health.cdnv or 0.0) / reference.cdnv, 2)
             scale += f"; that is no shrinking, for the classes' variability fell to {fell}"
     reasons = [scale, f"{health.axes} of {health.room} possible axes hold 99 % of the variance"]
