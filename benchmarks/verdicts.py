@@ -276,7 +276,7 @@ def cones(folder: Path) -> None:
     )
     print("|---|---|---|---|---|---|---|---|")
     for offset in (0, 3, 7, 10, 15, 30, 60):
-        now, centred, white = cone_effects(z + offset * mean, fine).treatments
+        now, centred, white = cone_effects(z + offset * mean, fine)
         recalls = " | ".join(f"{100 * (one.recall or 0):.1f}" for one in (now, centred, white))
         changed = (now.float16, centred.float16, now.int8, centred.int8)
         shares = " | ".join(f"{100 * share:.1f} %" for share in changed)

@@ -62,7 +62,7 @@ def test_races_name_their_split_and_every_result(width):
         Entrant(other, -0.011, 120, 0.987, 1.25, "wins"),
         Entrant(own, 0.704, None, None, None, "shrinks"),
     )
-    text = shown(width, race_table(RaceResult(race, 0.117, own, entrants)))
+    text = shown(width, race_table(RaceResult(race, own, entrants)))
     check(text, width, {"train", "R@1", "98.7", "wins", "shrinks", "scale-free", "+0.704"})
 
 

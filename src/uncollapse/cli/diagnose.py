@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -129,12 +128,16 @@ def diagnose_file(
     settings: dict[str, Any],
 ) -> uc.report.Diagnosis:
     """Diagnose a file; one written by `uncollapse embed` has its own reference."""
+    from threadpoolctl import threadpool_limits
+
     return_large_blocks()
     source = options.open_file(file, columns, drops=())
     origin = source.origin
     start = None if reference is not None or origin is None else origin.start
-    light = _lightly() if len(source) <= FEW_ROWS else nullcontext()
-    with status(f"diagnosing {len(source):,} embeddings", len(source)), light:
+    with status(f"diagnosing {len(source):,} embeddings", len(source)), ExitStack() as light:
+        if len(source) <= FEW_ROWS:  # kernels and a second thread take longer than they save
+            light.enter_context(without_kernels())
+            light.enter_context(threadpool_limits(1))
         result = uc.diagnose(
             source.points,
             source.labels,
@@ -148,15 +151,6 @@ def diagnose_file(
         )
     split = "" if origin is None else origin.split or ""
     return replace(result, split=split, compared_with="" if start is None else str(start))
-
-
-@contextmanager
-def _lightly() -> Iterator[None]:
-    """Neither kernels nor a second thread: for few rows both take longer than they save."""
-    from threadpoolctl import threadpool_limits
-
-    with without_kernels(), threadpool_limits(1):
-        yield
 
 
 def _as_reference(start: uc.data.sources.StartScale) -> uc.health.Reference:

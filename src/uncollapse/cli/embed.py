@@ -167,8 +167,13 @@ class Network:
         warn_of_skipped(data, name)
         return data, name
 
-    def embed(self, data: uc.data.LabelledImages, split: str | None) -> Source:
-        """Embeddings with names, and labels where they are known: of a split, or of texts."""
+    def embed(
+        self, data: uc.data.LabelledImages, split: str | None, *, by_name: bool = False
+    ) -> Source:
+        """Embeddings with names, and labels where they are known: of a split, or of texts.
+
+        The labels of texts are words, those of a split numbers, or words too if `by_name`.
+        """
         from uncollapse.data.sources import Source
         from uncollapse.training.measures import name_labels
 
@@ -179,29 +184,23 @@ class Network:
             source = replace(source, origin=origin, title=self.run.path.resolve().name)
         texts, fine = data.texts(), data.fine_labels
         if texts is not None:
-            names = np.array([text[:_LONGEST] for text in texts])
-            labels = name_labels(data.labels, data.class_names) if data.class_names else None
-            fines = None if fine is None else name_labels(fine, data.fine_names)
-            return replace(source, labels=labels, fine_labels=fines, names=names)
-        classes = [data.class_names.get(label, label) for label in data.labels.tolist()]
-        numbered = [f"{row} ({name})" for row, name in enumerate(classes)]
-        source = replace(source, names=np.array(numbered if data.files is None else data.files))
-        if split is None:
+            names, is_labelled = [text[:_LONGEST] for text in texts], bool(data.class_names)
+        else:
+            classes = [data.class_names.get(label, label) for label in data.labels.tolist()]
+            numbered = [f"{row} ({name})" for row, name in enumerate(classes)]
+            names, is_labelled = list(data.files or numbered), split is not None
+        source = replace(source, names=np.array(names))
+        if not is_labelled:
             return source
-        fines = None if fine is None else fine.numpy()
+        in_words = by_name or texts is not None
+        labels = name_labels(data.labels, data.class_names if in_words else {})
+        fines = None if fine is None else name_labels(fine, data.fine_names if in_words else {})
         cameras = {} if data.cameras is None else {"cameras": data.cameras.numpy()}
-        return replace(source, labels=data.labels.numpy(), fine_labels=fines, columns=cameras)
+        return replace(source, labels=labels, fine_labels=fines, columns=cameras)
 
     def rows(self, data: uc.data.LabelledImages, split: str | None) -> Rows:
         """The same with labels by name, and pictures where the samples are images."""
-        from uncollapse.training.measures import name_labels
-
-        source, about = self.embed(data, split), self.about
-        if source.labels is not None:
-            fine = data.fine_labels
-            fines = None if fine is None else name_labels(fine, data.fine_names)
-            labels = name_labels(data.labels, data.class_names)
-            source = replace(source, labels=labels, fine_labels=fines)
+        source, about = self.embed(data, split, by_name=True), self.about
         if self.run is not None and split is not None:
             source = replace(source, title=f"{source.title}, split {split}")
             if split == self.run.config.data.train_split:

@@ -114,11 +114,8 @@ def _coloured(table: Table, title: str) -> Table:
     if table.verdict is not None:
         for row in rows:
             text = str(row[table.verdict].text)
-            row[table.verdict] = Cell(text, style=_colour(text))
+            style = _COLOURS.get(text) or _COLOURS.get(text.split(" ")[0], "")
+            row[table.verdict] = Cell(text, style=style)
     titles = "\n".join(text for text in (title, table.title) if text)
     keys = next((i for i, name in enumerate(table.head) if name and i > 0), 1)
     return replace(table, rows=rows, title=titles, notes=(), keys=keys)
-
-
-def _colour(text: str) -> str:
-    return _COLOURS.get(text) or _COLOURS.get(text.split(" ")[0]) or ""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
     from uncollapse.metrics.nearest_rows import Neighbours
 
-    Sides = tuple[Rows, Rows, Array | None]
-
 _ENDINGS = (".png", ".csv", ".json")
 _SHOWN = 10  # queries on a terminal; a file has all
 _MOST_SHEET = 100  # queries that a contact sheet has room for
@@ -113,7 +111,7 @@ def command(
 
 def _of_network(
     name: Path, queries: list[str], gallery: list[Path] | None, run_options: options.RunOptions
-) -> Sides:
+) -> tuple[Rows, Rows, Array | None]:
     """The samples of a run's split, or of files, searched for its rows or for other samples."""
     if not queries:
         allowed = "image files, texts, or row numbers of the split"

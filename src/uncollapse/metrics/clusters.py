@@ -327,13 +327,12 @@ class State:
         a centre that moved farther has come near. The cheapest of a few values is taken.
         """
         slack = self.lower - self.own()
-        sizes = len(self.centres), len(step)
 
         def cost(allowance: float) -> int:
             is_open = slack <= allowance
             full, some = int((is_open & lost).sum()), int((is_open & ~lost).sum())
             closed = (len(lost) - full - some) * int((step > allowance).sum())
-            return full * sizes[0] + some * sizes[1] + closed
+            return full * len(self.centres) + some * len(step) + closed
 
         allowances: list[float] = np.quantile(step, (1.0, 0.98, 0.9, 0.7, 0.4)).tolist()
         return min(allowances, key=cost)

@@ -352,8 +352,6 @@ def _first_at_least(values: Tensor, low: Tensor, high: Tensor, value: Tensor) ->
 class TorchScan:
     """Distances to positives, and counts from tiles, for one comparison."""
 
-    uses_threads = False  # torch has its own for each tile
-
     def __init__(self, task: Comparison, x: RankedSet, y: RankedSet) -> None:
         self.x, self.y, self._task = x, y, task
         self._low, self._high, self._x_skip, self._y_skip = (
@@ -468,8 +466,6 @@ def _retire(counts: RankCounts, q0: int, rows: int) -> None:
 
 class CompiledScan:
     """`TorchScan` with compiled kernels, for points in memory that they can read."""
-
-    uses_threads = True
 
     def __init__(self, kernels: ModuleType, task: Comparison, x: RankedSet, y: RankedSet) -> None:
         self.x, self.y, self._kernels, self._task = x, y, kernels, task
@@ -609,7 +605,8 @@ def _count_all(
 
     rows, columns = range(low, high, TILE), range(0, len(scan.y), TILE)
     most = -(-len(rows) // 2) if plan.both else len(rows)
-    threads = min(plan.threads, most) if scan.uses_threads else 1
+    # Torch has threads of its own for each tile.
+    threads = min(plan.threads, most) if isinstance(scan, CompiledScan) else 1
     each_tile(worker, rows, columns, both=plan.both, threads=threads, tick=tick)
 
 

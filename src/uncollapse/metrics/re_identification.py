@@ -108,10 +108,10 @@ def _compared(
     x, y = two_sets(queries, gallery)
     query_ids = label_array(query_ids, len(x), "query_ids")
     gallery_ids = label_array(gallery_ids, len(y), "gallery_ids")
-    nobody = np.setdiff1d(np.arange(len(x)), searching_rows(query_ids, len(x), "query_ids"))
+    nobody = np.setdiff1d(np.arange(len(x)), searching_rows(query_ids))
     if len(nobody):
         raise InputError("query_ids", f"-1 or 0 in row {nobody[0]}", "ids of persons only")
-    keep = ~_is(gallery_ids, -1, len(y), "gallery_ids")
+    keep = ~_is(gallery_ids, -1)
     ids = joint_ids(query_ids, len(x), gallery_ids, len(y), ("query_ids", "gallery_ids"))
     cams = joint_ids(query_cams, len(x), gallery_cams, len(y), ("query_cams", "gallery_cams"))
     if not keep.any():
@@ -130,15 +130,14 @@ def _terms(ranks: Array, first: Array, counts: Array, *, ks: Sequence[int]) -> d
     return terms
 
 
-def searching_rows(ids: ArrayLike, n: int | None = None, name: str = "ids") -> Array:
+def searching_rows(ids: Array) -> Array:
     """Rows whose id is a person's: junk (-1) and distractors (0) search for nobody.
 
     >>> searching_rows(np.array([3, 0, -1, 4])).tolist()
     [0, 3]
     """
-    return np.flatnonzero(~_is(ids, -1, n, name) & ~_is(ids, 0, n, name))
+    return np.flatnonzero(~_is(ids, -1) & ~_is(ids, 0))
 
 
-def _is(ids: ArrayLike, value: int, n: int | None, name: str) -> Array:
-    array = label_array(ids, n, name)
-    return array == value if array.dtype.kind in "iuf" else np.zeros(len(array), bool)
+def _is(ids: Array, value: int) -> Array:
+    return ids == value if ids.dtype.kind in "iuf" else np.zeros(len(ids), bool)

@@ -271,34 +271,23 @@ class GallerySearch:
         by fine labels are of the queries among themselves.
         """
         queries = self.queries.subset(self.sides.queries)
-        scores = self._ranked(z, ref_z, settings.ks, None)
-        if rerank is not None:
-            scores |= self._ranked(z, ref_z, settings.ks, rerank)
+        asked, met = self.sides.queries.numpy(), self.sides.gallery.numpy()
+        ids, cameras, there, cameras_there = self._columns
+        sides, both = (z, ids[asked], ref_z, there[met]), (cameras[asked], cameras_there[met])
+        ks = sorted({*_KS, *settings.ks})
+        orders = {"": None} if rerank is None else {"": None, RERANKED: rerank}
+        scores: dict[str, float] = {}
+        for prefix, order in orders.items():
+            values = evaluate_rows(*sides, cameras=both, ks=ks, rerank=order).values
+            for name in sorted(values, key=lambda name: name.startswith("cmc@"), reverse=True):
+                if math.isfinite(values[name]):  # recall comes first
+                    scores[prefix + name.replace("cmc@", "recall@")] = values[name]
         clustered = cluster_rows(z, queries.labels, settings.clusters)
         scores |= {name: result.nmi for name, result in clustered.items()}
         if queries.fine_labels is not None:
             fine = scores_of(z, queries.fine_labels, ks=settings.ks, clusters=settings.clusters)
             scores |= {f"fine/{name}": value for name, value in fine.items()}
         return scores
-
-    def _ranked(
-        self, z: Tensor, ref_z: Tensor, ks: Sequence[int], rerank: ReRanking | None
-    ) -> dict[str, float]:
-        asked, met = self.sides.queries.numpy(), self.sides.gallery.numpy()
-        ids, cameras, there, cameras_there = self._columns
-        values = evaluate_rows(
-            z,
-            ids[asked],
-            ref_z,
-            there[met],
-            cameras=(cameras[asked], cameras_there[met]),
-            ks=sorted({*_KS, *ks}),
-            rerank=rerank,
-        ).values
-        prefix = "" if rerank is None else RERANKED
-        order = sorted(values, key=lambda name: not name.startswith("cmc@"))  # recall comes first
-        named = {name.replace("cmc@", "recall@"): values[name] for name in order}
-        return {prefix + name: v for name, v in named.items() if math.isfinite(v)}
 
     def describe(self) -> str:
         """What is searched, in a sentence."""

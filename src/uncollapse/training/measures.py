@@ -54,7 +54,6 @@ from uncollapse.training.manifest import Manifest, record_files
 __all__ = ["Measures", "NotMeasuredError", "RunFolder", "name_labels", "write_measures"]
 
 T = TypeVar("T")
-When = Literal["before", "after"]
 ROW_FILES = ("embeddings-before.safetensors", "embeddings-after.safetensors", "samples.safetensors")
 _FORMAT = 1
 
@@ -377,7 +376,7 @@ class RunFolder:
         except (NotMeasuredError, DamagedFileError):
             return None
 
-    def rows(self, when: When, split: str) -> SplitRows:
+    def rows(self, when: Literal["before", "after"], split: str) -> SplitRows:
         """The fixed rows of a split with their embeddings `before` or `after` training."""
         return _read(SplitRows, self.path, f"embeddings-{when}.safetensors", split)
 

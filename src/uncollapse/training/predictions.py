@@ -236,15 +236,15 @@ class _FirstSteps(SessionTrial):
 
 def _entrants(race: Race, drifts: Mapping[Strategy, float]) -> tuple[Entrant, ...]:
     """Best first: by steps and R@1, then those that did not race, by drift."""
-    places, ranked = [race.chosen, *race.last], []
+    raced, others = {}, []
     for each, value in drifts.items():
-        name, score = str(each), race.last.get(str(each))
+        score = race.last.get(str(each))
         if score is None:
             result = "shrinks" if value > NO_DRIFT else "no room"
-            entrant = Entrant(each, value, None, None, None, result)
-            ranked.append((len(places), value, entrant))
+            others.append(Entrant(each, value, None, None, None, result))
         else:
-            result = "wins" if name == race.chosen else "out"
-            entrant = Entrant(each, value, score.steps, score.recall, score.scale, result)
-            ranked.append((places.index(name), value, entrant))
-    return tuple(entrant for _, _, entrant in sorted(ranked, key=lambda row: row[:2]))
+            result = "wins" if str(each) == race.chosen else "out"
+            figures = score.steps, score.recall, score.scale
+            raced[str(each)] = Entrant(each, value, *figures, result)
+    best_first = [raced[name] for name in dict.fromkeys([race.chosen, *race.last])]
+    return *best_first, *sorted(others, key=lambda entrant: entrant.drift)
