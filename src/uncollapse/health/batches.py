@@ -24,6 +24,7 @@ _OF_SCORES = (
     *(nn.CrossEntropyLoss, nn.NLLLoss, nn.BCELoss, nn.BCEWithLogitsLoss),
     *(nn.MultiMarginLoss, nn.MultiLabelMarginLoss, nn.MultiLabelSoftMarginLoss),
 )
+_NAMES = (str, int, np.integer)  # that a list of labels is of
 _ADVICE = "embeddings [N, dim] and labels [N]; or name the layer that gives them: layer='...'"
 
 
@@ -128,9 +129,7 @@ def _leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             yield from _leaves(value, str(key))
-    elif isinstance(tree, list | tuple) and not all(
-        isinstance(value, str | int | np.integer) for value in tree
-    ):
+    elif isinstance(tree, list | tuple) and not all(isinstance(x, _NAMES) for x in tree):
         for value in tree:
             yield from _leaves(value, name)
     else:

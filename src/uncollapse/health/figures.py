@@ -553,10 +553,6 @@ class _Sample:
     def between(self) -> Array:
         return self.distance[np.triu(~self.same, 1)]
 
-    @property
-    def within(self) -> Array:
-        return self.distance[np.triu(self.same, 1)]
-
 
 def _class_figures(
     x: Tensor, layout: ClassLayout, part: _Sample, whole: float, margin: float
@@ -568,7 +564,7 @@ def _class_figures(
     fields: dict[str, Any] = {
         "classes": _classes(x, layout, part, whole, apart),
         "within_share": _within_share(part),
-        "within": _histogram(part.within, whole),
+        "within": _histogram(part.distance[np.triu(part.same, 1)], whole),
         "nearest": nearest_labels(part.distance, part.ids),
     }
     if usable.any():

@@ -240,8 +240,7 @@ def forecast(
     out; `InputError` where that leaves none.
     """
     loss_fn = loss_fn or TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
-    check_number("c", c, 0.0)
-    _check_inputs(loss_fn, data, batches, probe_steps)
+    _check_inputs(loss_fn, data, batches, probe_steps, c)
     shapes, networks = _shapes(data, p, k), _networks(model, dim)
     several = strategies.finer_classes(data) if several_modes is None else several_modes
     settings = replace(strategies.settings_of(loss_fn), several_modes=several)
@@ -272,7 +271,8 @@ def forecast(
     return Forecast(tuple(cells), tuple(extra), c, several, settings)
 
 
-def _check_inputs(loss_fn: object, data: object, batches: int, probe_steps: int) -> None:
+def _check_inputs(loss_fn: object, data: object, batches: int, probe_steps: int, c: float) -> None:
+    check_number("c", c, 0.0)
     check_int("batches", batches)
     check_int("probe_steps", probe_steps, 0)
     if not isinstance(innermost(loss_fn), TripletLoss):

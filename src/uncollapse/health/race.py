@@ -234,9 +234,8 @@ class Race(Shown):
         recalls = {f"{s.strategy}, {s.steps} steps": s.recall for s in self.last.values()}
         lines = [f"R@1 of {self.rows:,} held-out rows; {self.spent:,.0f} steps spent"]
         lines += [TIE] * self.tied
-        return Card(
-            f"{self.chosen} {'is chosen' * self.tied or 'wins the race'}", lines, shares=recalls
-        )
+        title = f"{self.chosen} {'is chosen' if self.tied else 'wins the race'}"
+        return Card(title, lines, shares=recalls)
 
     def __str__(self) -> str:
         parts = [
@@ -393,9 +392,7 @@ def _first_of_each_form(candidates: Sequence[Strategy], count: int) -> list[Stra
     """
     free = [strategy for strategy in candidates if strategy.scale_free]
     other = [strategy for strategy in candidates if not strategy.scale_free]
-    in_turn = [
-        strategy for pair in itertools.zip_longest(free, other) for strategy in pair if strategy
-    ]
+    in_turn = [each for pair in itertools.zip_longest(free, other) for each in pair if each]
     return [strategy for strategy in candidates if strategy in in_turn[:count]]
 
 
@@ -528,12 +525,10 @@ class LoopTrial(Trial):
 
     def state_dict(self) -> dict[str, Any]:
         """The recorded batches that are plain tensors, numbers and texts."""
-        listed = (
-            batch
-            if isinstance(batch.labels, Tensor)
-            else batch._replace(labels=batch.names.tolist())
-            for batch in self.batches
-        )
+        listed = [
+            each if isinstance(each.labels, Tensor) else each._replace(labels=each.names.tolist())
+            for each in self.batches
+        ]
         batches = [batch._asdict() for batch in listed if batch.is_plain]
         return {"batches": batches, "calls": self.calls}
 

@@ -17,22 +17,8 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse._base.check import InputError
-from uncollapse.health.advice import (
-    FORM,
-    MINED,
-    DriftOf,
-    RunSettings,
-    Strategy,
-    rank_strategies,
-)
-from uncollapse.health.drifts import (
-    MODES_KEPT,
-    Drift,
-    ModeDrift,
-    drift,
-    has_unit_rows,
-    mode_drift,
-)
+from uncollapse.health.advice import FORM, MINED, DriftOf, RunSettings, Strategy, rank_strategies
+from uncollapse.health.drifts import MODES_KEPT, Drift, ModeDrift, drift, has_unit_rows, mode_drift
 from uncollapse.health.figures import spread
 from uncollapse.losses import IdentityLoss, Loss, MultipleLosses, TripletLoss
 from uncollapse.losses.base import innermost
