@@ -54,10 +54,8 @@ def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: 
     leaves = [(name, x) for name, x in _leaves(given) if not name.startswith("ref")]
     wide = [(name, x) for name, x in leaves if _is_float(x) and x.ndim in (2, 3)]
     named = [name for name in _EMBEDDINGS if any(name == key for key, _ in wide)]
-    sources = [x for key, x in wide if named and key == named[0]]
-    if not sources:
-        graph = [x for _, x in wide if x.requires_grad]
-        sources = graph or [x for _, x in wide]
+    sources = [x for key, x in wide if key in named[:1]]
+    sources = sources or [x for _, x in wide if x.requires_grad] or [x for _, x in wide]
     sources = list({id(x): x for x in sources}.values())  # a model may write into what it is given
     widths = {tuple(x.shape[1:]) for x in sources}
     scores = isinstance(criterion, _OF_SCORES) and "scores of classes, not embeddings: "
