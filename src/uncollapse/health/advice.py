@@ -152,8 +152,7 @@ def advise(
         return f"{facts[-1]}, {spread}" if rest else ""
     if health.fine_agreement is not None:  # fine labels that divide a class are its modes
         settings = settings.known(RunSettings(several_modes=True))
-    known = _Known(settings, health.dim, health.axes, drift_of)
-    advice = _advice(health.verdict, known)
+    advice = _advice(health.verdict, _Known(settings, health.dim, health.axes, drift_of))
     return "; ".join(filter(None, (advice.cause, *facts, advice.sentence)))
 
 

@@ -227,9 +227,8 @@ def mode_facts(loss_fn: object, rows: Tensor, labels: ArrayLike | None) -> tuple
     if len(names) < 2 or len(rows) < _FEWEST * len(names):
         return ()
     own = strategy_of(loss_fn)
-    meter, easy = drift_meter(loss_fn, own, rows, labels, rate=mode_drift), own
-    if own.positives is not None:
-        easy = replace(own, positives="easy")
+    meter = drift_meter(loss_fn, own, rows, labels, rate=mode_drift)
+    easy = replace(own, positives=own.positives and "easy")
     value, other = meter(own), meter(easy)
     if math.isnan(value):
         return ()
