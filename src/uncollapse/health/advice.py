@@ -152,8 +152,7 @@ def advise(
         return f"{facts[-1]}, {spread}" if rest else ""
     if health.fine_agreement is not None:  # fine labels that divide a class are its modes
         settings = settings.known(RunSettings(several_modes=True))
-    known = _Known(settings, health.dim, health.axes, drift_of)
-    advice = _advice(health.verdict, known)
+    advice = _advice(health.verdict, _Known(settings, health.dim, health.axes, drift_of))
     return "; ".join(filter(None, (advice.cause, *facts, advice.sentence)))
 
 
@@ -180,6 +179,10 @@ class _Known:
         """NaN where it was not measured."""
         return math.nan if self.drift_of is None else self.drift_of(strategy)
 
+    def safe(self, strategies: Sequence[Strategy]) -> list[Strategy]:
+        """Those that are not known to shrink the rows."""
+        return [each for each in strategies if not self.drift(each) > NO_DRIFT]
+
 
 def _advice(verdict: str, known: _Known) -> Advice:
     # Who mines has labels, also where the monitor is not given them.
@@ -200,12 +203,13 @@ def lower_rate(lr: float) -> float:
 def _network(known: _Known) -> Advice:
     settings = known.settings
     own, cause = settings.strategy, ""
+    tenth = f"lr = {settings.lr / 10:.1g}" if settings.lr else "a tenth of the learning rate"
     drift = known.drift(own)
     if drift <= NO_DRIFT:
         cause = f"the loss does not shrink these rows (drift {drift:+.3f}): its steps are too long"
-        return Advice(cause, _try([_tenth(settings)]), "drift is what a loss does, for any rate")
+        return Advice(cause, _try([tenth]), "drift is what a loss does, for any rate")
     if settings.loss == "proxies":
-        return Advice(cause, _try([_tenth(settings), "warm-up"]), "it has no tuples to choose")
+        return Advice(cause, _try([tenth, "warm-up"]), "it has no tuples to choose")
     over = settings.mined_over
     mined = "" if over is None else f" mined over {over} samples"
     shrinks = settings.positives not in (*GENTLE, None) and settings.negatives != "semihard"
@@ -213,22 +217,19 @@ def _network(known: _Known) -> Advice:
         cause = f"{settings.positives} positives{mined}"
     if settings.loss == "foreign" and (settings.positives or drift > NO_DRIFT):
         usual = Strategy("hard", "hard", scale_free=False, margin=settings.margin or _MARGIN)
-        safe = [
-            each for each in rank_strategies(usual, settings) if not known.drift(each) > NO_DRIFT
-        ]
+        safe = known.safe(rank_strategies(usual, settings))
         return Advice(cause, _try([f"{code(safe[0])} in place of this loss"]), _STUDY)
     if own.positives is None and own.scale_free is None:  # not known, or no miner yet
         if drift > NO_DRIFT:
             gentle = known.drift(Strategy("easy", "all")) <= NO_DRIFT
-            change = "positives = easy" if gentle else _tenth(settings)
+            change = "positives = easy" if gentle else tenth
             return Advice(cause, _try([change]), "measured on these rows")
         return Advice(cause, _try([_MEASURE]), "positive drift shrinks, whatever the learning rate")
     ranked = rank_strategies(own, settings)
     if not shrinks and settings.positives is not None:  # it is not the positives
         ranked = [each for each in ranked if each.positives == own.positives]
-    safe = [each for each in ranked if not known.drift(each) > NO_DRIFT]
-    words = [_in_words(own, each) for each in safe[:2]]
-    return Advice(cause, _try(words or [_tenth(settings)]), _why(settings, shrinks))
+    words = [_in_words(own, each) for each in known.safe(ranked)[:2]]
+    return Advice(cause, _try(words or [tenth]), _why(settings, shrinks))
 
 
 def code(strategy: Strategy) -> str:
@@ -255,11 +256,8 @@ def _why(settings: RunSettings, shrinks: bool) -> str:
 
 
 def _in_words(own: Strategy, then: Strategy) -> str:
-    changed = {key.split(".")[1]: value for key, value in changed_keys(own, then).items()}
-    changes = [
-        f"{key} = {str(value).lower() if value in (True, False) else value}"
-        for key, value in changed.items()
-    ]
+    changed = changed_keys(own, then).items()
+    changes = [f"{key.split('.')[1]} = {str(value).lower()}" for key, value in changed]
     return " with ".join([changes[0], " and ".join(changes[1:])] if len(changes) > 1 else changes)
 
 
@@ -343,21 +341,12 @@ def _few_dimensions(known: _Known) -> Advice:
     return replace(advice, sentence=_try([*remedies, "stronger augmentation"]))
 
 
-_WITHOUT_LABELS = {
-    "network-collapse": _directions,
-    "shrinking": _directions,
-    "class-collapse": _directions,
-    "dimensional-collapse": _few_dimensions,
-    "cone": _directions,
-}
+_LOST = ("network-collapse", "shrinking", "class-collapse", "cone")
+_WITHOUT_LABELS = dict.fromkeys(_LOST, _directions) | {"dimensional-collapse": _few_dimensions}
 
 
 def _slower(settings: RunSettings) -> str:
     return f"lr = {settings.lr / 3:.1g}" if settings.lr else "a lower learning rate"
-
-
-def _tenth(settings: RunSettings) -> str:
-    return f"lr = {settings.lr / 10:.1g}" if settings.lr else "a tenth of the learning rate"
 
 
 def _try(words: list[str]) -> str:

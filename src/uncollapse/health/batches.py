@@ -24,6 +24,7 @@ _OF_SCORES = (
     *(nn.CrossEntropyLoss, nn.NLLLoss, nn.BCELoss, nn.BCEWithLogitsLoss),
     *(nn.MultiMarginLoss, nn.MultiLabelMarginLoss, nn.MultiLabelSoftMarginLoss),
 )
+_NAMES = (str, int, np.integer)  # that a list of labels is of
 _ADVICE = "embeddings [N, dim] and labels [N]; or name the layer that gives them: layer='...'"
 
 
@@ -53,10 +54,8 @@ def read_call(criterion: nn.Module, args: Any, kwargs: Any, output: Any, pairs: 
     leaves = [(name, x) for name, x in _leaves(given) if not name.startswith("ref")]
     wide = [(name, x) for name, x in leaves if _is_float(x) and x.ndim in (2, 3)]
     named = [name for name in _EMBEDDINGS if any(name == key for key, _ in wide)]
-    sources = [x for key, x in wide if named and key == named[0]]
-    if not sources:
-        graph = [x for _, x in wide if x.requires_grad]
-        sources = graph or [x for _, x in wide]
+    sources = [x for key, x in wide if key in named[:1]]
+    sources = sources or [x for _, x in wide if x.requires_grad] or [x for _, x in wide]
     sources = list({id(x): x for x in sources}.values())  # a model may write into what it is given
     widths = {tuple(x.shape[1:]) for x in sources}
     scores = isinstance(criterion, _OF_SCORES) and "scores of classes, not embeddings: "
@@ -128,9 +127,7 @@ def _leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             yield from _leaves(value, str(key))
-    elif isinstance(tree, list | tuple) and not all(
-        isinstance(value, str | int | np.integer) for value in tree
-    ):
+    elif isinstance(tree, list | tuple) and not all(isinstance(x, _NAMES) for x in tree):
         for value in tree:
             yield from _leaves(value, name)
     else:

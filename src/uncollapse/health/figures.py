@@ -542,20 +542,9 @@ class _Sample:
         distance = pairwise_distances(rows.double()).numpy()
         return cls(chosen, rows, ids, distance, ids[:, None] == ids)
 
-    def reaches(self) -> tuple[Array, Array, Array]:
-        """Of each row the distance to its nearest of the class, nearest other, farthest of it."""
-        mates = self.same & ~np.eye(len(self.ids), dtype=bool)
-        own = self.distance.min(axis=1, where=mates, initial=np.inf)
-        other = self.distance.min(axis=1, where=~self.same, initial=np.inf)
-        return own, other, self.distance.max(axis=1, where=mates, initial=0.0)
-
     @property
     def between(self) -> Array:
         return self.distance[np.triu(~self.same, 1)]
-
-    @property
-    def within(self) -> Array:
-        return self.distance[np.triu(self.same, 1)]
 
 
 def _class_figures(
@@ -563,12 +552,15 @@ def _class_figures(
 ) -> dict[str, Any]:
     several = len(np.unique(part.ids)) > 1
     apart = float(np.median(part.between)) if several else 0.0
-    own, other, farthest = part.reaches()
+    # Of each row the distance to its nearest of the class, and to its nearest other.
+    mates = part.same & ~np.eye(len(part.ids), dtype=bool)
+    own = part.distance.min(axis=1, where=mates, initial=np.inf)
+    other = part.distance.min(axis=1, where=~part.same, initial=np.inf)
     usable = np.isfinite(own) & np.isfinite(other)
     fields: dict[str, Any] = {
         "classes": _classes(x, layout, part, whole, apart),
         "within_share": _within_share(part),
-        "within": _histogram(part.within, whole),
+        "within": _histogram(part.distance[np.triu(part.same, 1)], whole),
         "nearest": nearest_labels(part.distance, part.ids),
     }
     if usable.any():
@@ -576,6 +568,7 @@ def _class_figures(
         fields |= {"agreement": float((own < other)[usable].mean()), "chance": float(same.mean())}
     if several:
         # HNM (5): the anchor may be its own positive, at distance 0.
+        farthest = part.distance.max(axis=1, where=mates, initial=0.0)
         separation = float((other - farthest).min())
         fields |= {"separation": separation, "hard_mined_loss": max(0.0, margin - separation)}
         nc1, cdnv = (figure(part.rows, part.ids) for figure in (metrics.nc1, metrics.cdnv))

@@ -240,8 +240,7 @@ def forecast(
     out; `InputError` where that leaves none.
     """
     loss_fn = loss_fn or TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
-    check_number("c", c, 0.0)
-    _check_inputs(loss_fn, data, batches, probe_steps)
+    _check_inputs(loss_fn, data, batches, probe_steps, c)
     shapes, networks = _shapes(data, p, k), _networks(model, dim)
     several = strategies.finer_classes(data) if several_modes is None else several_modes
     settings = replace(strategies.settings_of(loss_fn), several_modes=several)
@@ -272,7 +271,8 @@ def forecast(
     return Forecast(tuple(cells), tuple(extra), c, several, settings)
 
 
-def _check_inputs(loss_fn: object, data: object, batches: int, probe_steps: int) -> None:
+def _check_inputs(loss_fn: object, data: object, batches: int, probe_steps: int, c: float) -> None:
+    check_number("c", c, 0.0)
     check_int("batches", batches)
     check_int("probe_steps", probe_steps, 0)
     if not isinstance(innermost(loss_fn), TripletLoss):
@@ -307,12 +307,13 @@ def _networks(model: Model, dims: Sequence[int] | None) -> list[nn.Module]:
     return [model(check_int("dim", width)) for width in dims]
 
 
+def _rows(data: LabelledData, p: int, k: int, seed: int) -> Iterator[Sequence[int]]:
+    """The rows of one batch after another, without end."""
+    return itertools.chain.from_iterable(itertools.repeat(PKSampler(data.labels, p, k, seed)))
+
+
 def _batches(data: LabelledData, p: int, k: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    sampler = PKSampler(data.labels, p, k, seed)
-    while True:
-        for rows in sampler:
-            samples, labels = data[rows]
-            yield samples, labels
+    return (data[rows] for rows in _rows(data, p, k, seed))
 
 
 def embedded_batches(
@@ -326,8 +327,7 @@ def other_batches(
     network: nn.Module, data: LabelledData, p: int, k: int, count: int, seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The samples that are in none of those batches, once each, in random order: for a memory."""
-    size, sampler = len(data.labels), PKSampler(data.labels, p, k, seed)
-    batches = itertools.islice(itertools.chain.from_iterable(itertools.repeat(sampler)), count)
+    size, batches = len(data.labels), itertools.islice(_rows(data, p, k, seed), count)
     seen = np.unique(np.concatenate([np.asarray(rows) for rows in batches]))
     unseen = np.random.default_rng(seed).permutation(np.setdiff1d(np.arange(size), seen))
     parts = (unseen[start : start + p * k] for start in range(0, len(unseen) - 1, p * k))

@@ -26,12 +26,7 @@ from uncollapse.health.drifts import LossFn, predict_scale
 from uncollapse.health.figures import spread
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.race import Listener, LoopTrial, Race, Trial
-from uncollapse.health.strategy import (
-    apply_strategy,
-    drift_meter,
-    random_streams_kept,
-    strategy_of,
-)
+from uncollapse.health.strategy import apply_strategy, drift_meter, random_streams_kept, strategy_of
 from uncollapse.health.verdict import Health
 from uncollapse.losses import Loss
 
@@ -39,9 +34,8 @@ __all__ = ["Guard", "GuardEvent"]
 
 ACTIONS = ("warn", "stop", "rescue")
 _ALARMS = ("network-collapse", "shrinking", "cone")
-_SNAPSHOT_ROOM = (
-    races.SMALL
-)  # a snapshot is taken while the scale is at least this share of its start
+# A snapshot is taken while the scale is at least this share of its start.
+_SNAPSHOT_ROOM = races.SMALL
 _UNTOUCHED = 0.8  # the same under a strategy that shrinks: its later states are not worth keeping
 _SNAPSHOT_GROWTH = 0.03  # and at most this share of what is called diverging
 _LOOK = 5  # steps between two predictions, once less than that is left
@@ -287,7 +281,8 @@ class Guard:
             return
         drift = self._drift(self.strategy)
         if self._must_act(health, drift):
-            self._rescue(health, drift)
+            with self._undone_on_error():
+                self._rescue(health, drift)
         else:
             self._warn(health)
 
@@ -343,7 +338,7 @@ class Guard:
         with self._undone_on_error():
             self._state.rollbacks += 1
             self._state.rate *= _LOWER
-            step = self._roll_back(confirmed=True)
+            step, _ = self._roll_back(confirmed=True)
             self._state.warned_of = "healthy"
             words = f"Rolled back to step {step}; going on at lr x {self.lr_factor:.2g}"
             self._record(health, "rescue", f"{_words(health)} {words}")
@@ -401,7 +396,8 @@ class Guard:
             )
             health = replace(health, verdict="shrinking", reasons=(reason,))
             if self._must_act(health, drift):
-                self._rescue(health, drift)
+                with self._undone_on_error():
+                    self._rescue(health, drift)
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
@@ -429,10 +425,6 @@ class Guard:
                 parameter.grad = gradient
 
     def _rescue(self, health: Health, drift: float) -> None:
-        with self._undone_on_error():
-            self._go_on_with_better(health, drift)
-
-    def _go_on_with_better(self, health: Health, drift: float) -> None:
         before, is_first = self.strategy, not self._failed
         size = self.monitor.settings.batch_size or 1  # the state of the start may not know it
         if before not in self._failed:
@@ -444,9 +436,7 @@ class Guard:
                 self._warn(health)
             return
         drifts = {each: self._drift(each) for each in candidates}
-        step, taken = self._roll_back(), None
-        if self._state.snapshots:
-            taken = self._state.snapshots[-1]["batches_taken"]
+        step, taken = self._roll_back()
         if taken is not None:
             self._trial.rewind(taken)  # repeat what the restored weights have not seen
         chosen, race = self._raced_choice(candidates, size)
@@ -464,12 +454,9 @@ class Guard:
             f"going on with {chosen} ({how})"
         )
         if drift > self.tolerance and not isinstance(self.loss_fn, Loss):
-            better = Strategy(
-                "inside", "hard", scale_free=True, margin=self.monitor.settings.margin
-            )
-            text += (
-                f". What this loss mines cannot be changed from here; in its place: {code(better)}"
-            )
+            margin = self.monitor.settings.margin
+            better = code(Strategy("inside", "hard", scale_free=True, margin=margin))
+            text += f". What this loss mines cannot be changed from here; in its place: {better}"
         self._record(health, "rescue", text, race)
 
     def _candidates(self, drift: float) -> list[Strategy]:
@@ -502,26 +489,24 @@ class Guard:
     ) -> tuple[Strategy, Race | None]:
         """The winner of a race, in whose state the run then is; without a race the first."""
         plan = races.plan_race(len(candidates), self._state.race_left, size)
-        if plan is None:
-            return candidates[0], None
-        race = races.run_race(self._trial, candidates, self._apply, plan, size)
+        race = plan and races.run_race(self._trial, candidates, self._apply, plan, size)
         if race is None:
             return candidates[0], None
         self._state.race_left -= race.spent
         return next(strategy for strategy in candidates if str(strategy) == race.chosen), race
 
-    def _roll_back(self, *, confirmed: bool = False) -> int:
-        """Restore the newest snapshot, or the newest that is sound; returns its step."""
+    def _roll_back(self, *, confirmed: bool = False) -> tuple[int, int | None]:
+        """Restore the newest snapshot, or the newest that is sound; its step and batches taken."""
         if confirmed:
             self._state.snapshots = self._state.snapshots[:1]
-        step = 0
+        step, taken = 0, None
         if self._state.snapshots:  # none in the state of a guard that did not rescue
             kept = self._state.snapshots[-1]
-            step = kept["step"]
+            step, taken = kept["step"], kept["batches_taken"]
             self._trial.restore(kept["training"])
             self.monitor.roll_back(kept["monitor"])
         self._change(self.strategy)
-        return step
+        return step, taken
 
     def _change(self, strategy: Strategy) -> None:
         """Go on with a strategy."""

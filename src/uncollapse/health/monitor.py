@@ -380,8 +380,7 @@ class CollapseMonitor:
             self._drift_of = None  # of rows as they were
             self.changes.append((counts.step, raw.verdict))
         elif differs:
-            reasons = () if self.health is None else self.health.reasons
-            raw = replace(raw, verdict=current, reasons=reasons)
+            raw = replace(raw, verdict=current, reasons=getattr(self.health, "reasons", ()))
         calls, called_at = counts.calls
         called = 0 < calls < _CALLS and counts.step - called_at <= _GAP
         later = min(self.look_every, max(1, (counts.step - counts.first_step + 1) // 10))

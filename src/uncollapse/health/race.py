@@ -25,6 +25,7 @@ from uncollapse._base.result import Card, Shown
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import Strategy
 from uncollapse.health.figures import spread
+from uncollapse.losses.memory import memories
 
 __all__ = ["LoopTrial", "Race", "RaceData", "RacePlan", "Trial", "plan_race", "run_race"]
 
@@ -93,7 +94,7 @@ class Trial:
             "model": self.copy_weights(),
             "loss": {name: tensor.clone() for name, tensor in _state_of(self.loss_fn).items()},
             "optimizers": [copy.deepcopy(each.state_dict()["state"]) for each in self.optimizers],
-            "memories": [memory.kept() for memory in self._memories],
+            "memories": [memory.kept() for memory in memories(self.loss_fn)],
         }
 
     def restore(self, state: Any) -> None:
@@ -104,7 +105,7 @@ class Trial:
         """
         _put_back(self.model, state["model"])
         _put_back(self.loss_fn, state["loss"])
-        for memory, kept in zip(self._memories, state["memories"], strict=True):
+        for memory, kept in zip(memories(self.loss_fn), state["memories"], strict=True):
             memory.put_back(kept)
         for optimizer, then in zip(self.optimizers, state["optimizers"], strict=True):
             groups = optimizer.state_dict()["param_groups"]
@@ -136,12 +137,6 @@ class Trial:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over another's."""
-
-    @property
-    def _memories(self) -> list[Any]:
-        """The parts of the loss that remember rows, by what they can do (`CrossBatchMemory`)."""
-        parts = self.loss_fn.modules() if isinstance(self.loss_fn, nn.Module) else ()
-        return [part for part in parts if hasattr(part, "put_back")]
 
 
 def _state_of(module: Any) -> dict[str, Tensor]:
@@ -234,9 +229,8 @@ class Race(Shown):
         recalls = {f"{s.strategy}, {s.steps} steps": s.recall for s in self.last.values()}
         lines = [f"R@1 of {self.rows:,} held-out rows; {self.spent:,.0f} steps spent"]
         lines += [TIE] * self.tied
-        return Card(
-            f"{self.chosen} {'is chosen' * self.tied or 'wins the race'}", lines, shares=recalls
-        )
+        title = f"{self.chosen} {'is chosen' if self.tied else 'wins the race'}"
+        return Card(title, lines, shares=recalls)
 
     def __str__(self) -> str:
         parts = [
@@ -393,9 +387,7 @@ def _first_of_each_form(candidates: Sequence[Strategy], count: int) -> list[Stra
     """
     free = [strategy for strategy in candidates if strategy.scale_free]
     other = [strategy for strategy in candidates if not strategy.scale_free]
-    in_turn = [
-        strategy for pair in itertools.zip_longest(free, other) for strategy in pair if strategy
-    ]
+    in_turn = [each for pair in itertools.zip_longest(free, other) for each in pair if each]
     return [strategy for strategy in candidates if strategy in in_turn[:count]]
 
 
@@ -528,12 +520,10 @@ class LoopTrial(Trial):
 
     def state_dict(self) -> dict[str, Any]:
         """The recorded batches that are plain tensors, numbers and texts."""
-        listed = (
-            batch
-            if isinstance(batch.labels, Tensor)
-            else batch._replace(labels=batch.names.tolist())
-            for batch in self.batches
-        )
+        listed = [
+            each if isinstance(each.labels, Tensor) else each._replace(labels=each.names.tolist())
+            for each in self.batches
+        ]
         batches = [batch._asdict() for batch in listed if batch.is_plain]
         return {"batches": batches, "calls": self.calls}
 

@@ -17,22 +17,8 @@ from torch import Tensor, nn
 
 from uncollapse._base.arrays import ArrayLike, class_ids
 from uncollapse._base.check import InputError
-from uncollapse.health.advice import (
-    FORM,
-    MINED,
-    DriftOf,
-    RunSettings,
-    Strategy,
-    rank_strategies,
-)
-from uncollapse.health.drifts import (
-    MODES_KEPT,
-    Drift,
-    ModeDrift,
-    drift,
-    has_unit_rows,
-    mode_drift,
-)
+from uncollapse.health.advice import FORM, MINED, DriftOf, RunSettings, Strategy, rank_strategies
+from uncollapse.health.drifts import MODES_KEPT, Drift, ModeDrift, drift, has_unit_rows, mode_drift
 from uncollapse.health.figures import spread
 from uncollapse.losses import IdentityLoss, Loss, MultipleLosses, TripletLoss
 from uncollapse.losses.base import innermost
@@ -241,9 +227,8 @@ def mode_facts(loss_fn: object, rows: Tensor, labels: ArrayLike | None) -> tuple
     if len(names) < 2 or len(rows) < _FEWEST * len(names):
         return ()
     own = strategy_of(loss_fn)
-    meter, easy = drift_meter(loss_fn, own, rows, labels, rate=mode_drift), own
-    if own.positives is not None:
-        easy = replace(own, positives="easy")
+    meter = drift_meter(loss_fn, own, rows, labels, rate=mode_drift)
+    easy = replace(own, positives=own.positives and "easy")
     value, other = meter(own), meter(easy)
     if math.isnan(value):
         return ()

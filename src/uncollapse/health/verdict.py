@@ -513,38 +513,28 @@ def _merged_modes(health: Health, limits: Thresholds, reference: Reference | Non
     """
     if len(health.classes) > 1 and _structure_lost(health):
         return None  # no classes left whose modes could merge
-    if health.fine_agreement is not None:
-        start = math.nan if reference is None else reference.fine_agreement
-        return _indistinct(health) if math.isnan(start) else _fine_lost(health, limits, start)
-    kept = health.modes_kept
-    if kept is None or not kept < limits.modes_kept:
-        return None
-    had = "of the neighbourhoods that rows had in their class at the start is left"
-    return f"the modes inside classes have merged: {percent(kept, 2)} {had}"
-
-
-def _fine_lost(health: Health, limits: Thresholds, then: float) -> str | None:
-    now, rows, kept = health.fine_agreement, health.fine_rows, health.fine_kept
-    if now is None or not rows or kept is None or not kept < limits.fine_kept:
-        return None
-    if then - now <= 3 * math.hypot(_share_error(now, rows), _share_error(then, rows)):
-        return None
-    left = f"{percent(kept, 2)} of what was above chance ({percent(health.fine_chance, 2)}) is left"
-    now_and_then = f"{_fine_words(health)}, at the start {percent(then, 2)}"
-    return f"the modes inside classes have merged: {now_and_then}; {left}"
-
-
-def _indistinct(health: Health) -> str | None:
-    """Without a start: neighbours do not share fine labels, although classes are apart."""
     now, chance, rows = health.fine_agreement, health.fine_chance, health.fine_rows
-    # Of a network that has not learnt the classes either, nothing has merged.
-    learnt = _above_chance(health.agreement, health.chance) >= _LEARNT
-    if now is None or chance is None or not rows or chance >= 0.9 or not learnt:
+    merged = "the modes inside classes have merged"
+    if now is None or chance is None or not rows:
+        kept = health.modes_kept
+        if kept is None or not kept < limits.modes_kept:
+            return None
+        had = "of the neighbourhoods that rows had in their class at the start is left"
+        return f"{merged}: {percent(kept, 2)} {had}"
+    then, words = math.nan if reference is None else reference.fine_agreement, _fine_words(health)
+    if math.isnan(then):
+        # Of a network that has not learnt the classes either, nothing has merged.
+        learnt = _above_chance(health.agreement, health.chance) >= _LEARNT
+        at_most = _above_chance(now + 2 * _share_error(now, rows), chance)
+        if chance >= 0.9 or not learnt or at_most >= _DISTINCT:
+            return None
+        return f"fine labels cannot be told inside classes: {words}, by chance {percent(chance, 2)}"
+    error = math.hypot(_share_error(now, rows), _share_error(then, rows))
+    kept = health.fine_kept
+    if kept is None or not kept < limits.fine_kept or then - now <= 3 * error:
         return None
-    if _above_chance(now + 2 * _share_error(now, rows), chance) >= _DISTINCT:
-        return None
-    words = _fine_words(health)
-    return f"fine labels cannot be told inside classes: {words}, by chance {percent(chance, 2)}"
+    left = f"{percent(kept, 2)} of what was above chance ({percent(chance, 2)}) is left"
+    return f"{merged}: {words}, at the start {percent(then, 2)}; {left}"
 
 
 def _shrinking(health: Health, limits: Thresholds, reference: Reference | None) -> str | None:
