@@ -12,7 +12,7 @@ import uncollapse as uc
 from support.runs import copy_of
 from uncollapse.cli import app
 from uncollapse.metrics import ReRanking
-from uncollapse.metrics.evaluation import QUERIES
+from uncollapse.metrics.ranking import QUERIES
 from uncollapse.training import Run
 from uncollapse.training.measures import write_measures
 

@@ -151,7 +151,7 @@ def _identified(
     people = searching_rows(ids)
     if not len(people):
         raise InputError("labels", "-1 and 0 (junk, distractors) only", "ids of persons")
-    rows = people[uc.metrics.evaluation.sample_queries(len(people), max_rows)]
+    rows = people[uc.metrics.ranking.sample_queries(len(people), max_rows)]
     settings = settings | others | {"cameras": (cameras[rows], gallery.columns[column])}
     asked, there = (queries.points[rows], ids[rows]), (gallery.points, _identities(gallery))
     scores = uc.metrics.evaluate_rows(*asked, *there, **settings)

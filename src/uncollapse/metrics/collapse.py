@@ -23,7 +23,7 @@ from uncollapse._base.arrays import (
 from uncollapse._base.check import check_bool, check_int, check_number
 from uncollapse._base.result import Result
 from uncollapse.distances import binary_scale, pairwise_distances, unit_rows
-from uncollapse.metrics.evaluation import sample_queries
+from uncollapse.metrics.ranking import sample_queries
 from uncollapse.metrics.retrieval_scores import retrieval
 
 _BLOCK = 1024  # rows compared with all others at a time

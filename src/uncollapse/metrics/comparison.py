@@ -13,10 +13,9 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_int, check_number, percent
 from uncollapse.distances import unit_rows
-from uncollapse.metrics.evaluation import QUERIES, sample_queries
 from uncollapse.metrics.intervals import Interval, confidence
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.metrics.ranking import check_directions
+from uncollapse.metrics.ranking import QUERIES, check_directions, sample_queries
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 from uncollapse.metrics.verification_scores import listed_distances
 

@@ -14,10 +14,10 @@ from uncollapse._base.check import check_int
 from uncollapse._base.extras import give_back_memory
 from uncollapse._base.result import Card, Shown
 from uncollapse.metrics.clusters import ClusteringResult, clustering
+from uncollapse.metrics.ranking import sample_queries
 from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 
-QUERIES = 5_000  # rows that search, sampled from more, in all commands, pages and `diagnose`
 _MATCHES = 30_000_000  # relevant items of all queries that are ranked, at most: MAP@R, R-precision
 _RANKED = 400_000_000  # items that all queries rank to the last, at most: mAP
 
@@ -89,20 +89,6 @@ def evaluate_rows(
     clustered = cluster_rows(some, own_labels, clusters, normalize=normalize)
     nmi = {name: result.nmi for name, result in clustered.items()}
     return Scores(values | nmi, ranked, clustered)
-
-
-def sample_queries(n: int, most: int | None = QUERIES, seed: int = 0) -> Array:
-    """Rows that stand for n: all, or `most` drawn from them, each equally likely; ascending.
-
-    Always the same rows for the same numbers; all with None.
-
-    >>> sample_queries(4).tolist(), len(sample_queries(9000))
-    ([0, 1, 2, 3], 5000)
-    """
-    if most is None or n <= check_int("sample", most, 2):
-        return np.arange(n)
-    rng = np.random.default_rng(check_int("seed", seed, 0))
-    return np.sort(rng.choice(n, most, replace=False))
 
 
 def affordable(labels: Array, gallery_labels: Array, search: Mapping[str, Any]) -> dict[str, bool]:

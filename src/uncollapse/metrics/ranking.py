@@ -23,7 +23,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
-from uncollapse._base.check import InputError, check_bool
+from uncollapse._base.check import InputError, check_bool, check_int
 from uncollapse._base.extras import compiled
 from uncollapse._base.progress import ProgressOption, progress_reporter
 from uncollapse.distances import (
@@ -35,6 +35,7 @@ from uncollapse.distances import (
     squared_norms,
 )
 
+QUERIES = 5_000  # rows that search, sampled from more, in all commands, pages and `diagnose`
 BEYOND = np.iinfo(np.int32).max  # rank of a positive past its query's limit
 TIES = ("pessimistic", "optimistic")
 TILE = 640  # rows and columns: one float32 tile stays near the cores
@@ -58,6 +59,20 @@ RankBlock = tuple[int, int, Array, Array]  # low, high, start, ranks: see `posit
 # Compares the rows, the first of which is query a, with these columns of the gallery and counts for
 # the rows; if asked to, for the columns as queries too.
 Counter = Callable[[Frame, int, slice, bool], None]
+
+
+def sample_queries(n: int, most: int | None = QUERIES, seed: int = 0) -> Array:
+    """Rows that stand for n: all, or `most` drawn from them, each equally likely; ascending.
+
+    Always the same rows for the same numbers; all with None.
+
+    >>> sample_queries(4).tolist(), len(sample_queries(9000))
+    ([0, 1, 2, 3], 5000)
+    """
+    if most is None or n <= check_int("sample", most, 2):
+        return np.arange(n)
+    rng = np.random.default_rng(check_int("seed", seed, 0))
+    return np.sort(rng.choice(n, most, replace=False))
 
 
 @dataclass(frozen=True)

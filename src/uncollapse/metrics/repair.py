@@ -13,8 +13,7 @@ from uncollapse._base.check import InputError, check_choice
 from uncollapse.distances import unit_rows
 from uncollapse.metrics.collapse import directions
 from uncollapse.metrics.comparison import PairedRecall, nearest_of, paired_recall, shares_in_common
-from uncollapse.metrics.evaluation import sample_queries
-from uncollapse.metrics.ranking import check_directions
+from uncollapse.metrics.ranking import check_directions, sample_queries
 
 REPAIRS = ("centre", "whiten", "remove-top")
 CONE_ROWS = 2048  # of more rows, so many are looked at

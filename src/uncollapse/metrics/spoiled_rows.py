@@ -12,9 +12,8 @@ from torch import Tensor
 from uncollapse._base.arrays import Array, ArrayLike, as_rows
 from uncollapse._base.check import InputError, percent
 from uncollapse._base.progress import ProgressOption
-from uncollapse.metrics.evaluation import sample_queries
 from uncollapse.metrics.nearest_rows import nearest
-from uncollapse.metrics.ranking import equal_rows
+from uncollapse.metrics.ranking import equal_rows, sample_queries
 
 FEW_INVALID = 0.05  # rows that are NaN or infinite are left out without asking up to this share
 DROPPED = ("invalid", "zero", "duplicates", "hubs")  # what a user may leave out

@@ -22,8 +22,9 @@ from uncollapse.health.figures import measure, with_modes
 from uncollapse.health.verdict import VERDICTS, Health, Reference, Thresholds, cosine_text
 from uncollapse.metrics import Interval, confidence, evaluate_rows
 from uncollapse.metrics.collapse import spectrum
-from uncollapse.metrics.evaluation import QUERIES, fine_classes, sample_queries, sample_words
+from uncollapse.metrics.evaluation import fine_classes, sample_words
 from uncollapse.metrics.nearest_rows import nearest
+from uncollapse.metrics.ranking import QUERIES, sample_queries
 from uncollapse.metrics.repair import CONE_ROWS, CosineFigures, cone_effects
 from uncollapse.metrics.spoiled_rows import SpoiledRows, find_spoiled
 from uncollapse.report import neighbours, parts

@@ -17,7 +17,7 @@ from uncollapse._base.table import Cell, Table, percent, shown
 from uncollapse.charts import Chart, Event, Series, curves, scatter
 from uncollapse.health.race import Race
 from uncollapse.health.verdict import Health, Reference, Thresholds
-from uncollapse.metrics.evaluation import QUERIES
+from uncollapse.metrics.ranking import QUERIES
 from uncollapse.report import parts
 from uncollapse.report.diagnosis import Diagnosis, diagnose
 from uncollapse.report.neighbours import Neighbourhood, sheet_picture, word_lists
