@@ -25,7 +25,6 @@ from uncollapse._base.result import Card, Shown
 from uncollapse.distances import pairwise_distances
 from uncollapse.health.advice import Strategy
 from uncollapse.health.figures import spread
-from uncollapse.losses.memory import memories
 
 __all__ = ["LoopTrial", "Race", "RaceData", "RacePlan", "Trial", "plan_race", "run_race"]
 
@@ -94,7 +93,7 @@ class Trial:
             "model": self.copy_weights(),
             "loss": {name: tensor.clone() for name, tensor in _state_of(self.loss_fn).items()},
             "optimizers": [copy.deepcopy(each.state_dict()["state"]) for each in self.optimizers],
-            "memories": [memory.kept() for memory in memories(self.loss_fn)],
+            "memories": [memory.kept() for memory in self._memories],
         }
 
     def restore(self, state: Any) -> None:
@@ -105,7 +104,7 @@ class Trial:
         """
         _put_back(self.model, state["model"])
         _put_back(self.loss_fn, state["loss"])
-        for memory, kept in zip(memories(self.loss_fn), state["memories"], strict=True):
+        for memory, kept in zip(self._memories, state["memories"], strict=True):
             memory.put_back(kept)
         for optimizer, then in zip(self.optimizers, state["optimizers"], strict=True):
             groups = optimizer.state_dict()["param_groups"]
@@ -137,6 +136,12 @@ class Trial:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over another's."""
+
+    @property
+    def _memories(self) -> list[Any]:
+        """The parts of the loss that remember rows, by what they can do (`CrossBatchMemory`)."""
+        parts = self.loss_fn.modules() if isinstance(self.loss_fn, nn.Module) else ()
+        return [part for part in parts if hasattr(part, "put_back")]
 
 
 def _state_of(module: Any) -> dict[str, Tensor]:
