@@ -453,10 +453,10 @@ class Guard:
             f"{_words(health)} Drift of {before} {drift:+.3f}. Rolled back to step {step}; "
             f"going on with {chosen} ({how})"
         )
-        if drift > self.tolerance and not isinstance(self.loss_fn, Loss):
+        if drift > self.tolerance and self.monitor.settings.loss == "foreign":
             margin = self.monitor.settings.margin
             better = code(Strategy("inside", "hard", scale_free=True, margin=margin))
-            text += f". What this loss mines cannot be changed from here; in its place: {better}"
+            text += f". What this loss mines, if it does, cannot be changed from here; instead: {better}"
         self._record(health, "rescue", text, race)
 
     def _candidates(self, drift: float) -> list[Strategy]:
