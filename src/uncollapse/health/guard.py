@@ -456,7 +456,7 @@ class Guard:
         if drift > self.tolerance and self.monitor.settings.loss == "foreign":
             margin = self.monitor.settings.margin
             better = code(Strategy("inside", "hard", scale_free=True, margin=margin))
-            text += f". What this loss mines, if it does, cannot be changed from here; instead: {better}"
+            text += f". What this loss may mine cannot be changed from here; instead: {better}"
         self._record(health, "rescue", text, race)
 
     def _candidates(self, drift: float) -> list[Strategy]:
