@@ -267,16 +267,19 @@ def test_a_watch_reads_once_when_it_looks_and_never_between(action):
         loop = Loop(to_device)
         loop.guard.close()
         seen = watch(loop.model, loop.loss, loop.optimizer, action=action, every=7)
-        seen.step = seen._next = 100  # past the first steps, which are all looked at
+        seen.step = 100  # past the first steps, which are all looked at
         counts = []
-        for _ in range(21):
+        for step in range(22):
             before = len(waits)
             value = loop.loss(loop.model(to_device(torch.randn(32, 8))), loop.labels)
             value.backward()
             loop.optimizer.step()
             counts.append(len(waits) - before)
+            if step == 0:
+                schedule = seen.guard.monitor._counts
+                schedule.first_step, schedule.gap = 0, 7
     assert seen.error is None
-    assert counts == [2 if step % 7 == 0 else 1 for step in range(21)]  # one is the loss's own
+    assert counts == [2 if step % 7 == 0 else 1 for step in range(22)]  # one is the loss's own
 
 
 @pytest.mark.slow

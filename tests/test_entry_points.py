@@ -149,7 +149,6 @@ BOTH = {
 }
 POINTS = {
     **dict(_needing({"x"})),
-    "alpha_req": lambda x: uc.metrics.alpha_req(x, ranks=(1, 3)),
     "kmeans": lambda x: uc.metrics.kmeans(x, 3).inertia,
     "kmeans, init": lambda x: uc.metrics.kmeans(Z, 12, init=x).inertia,
     "pairwise_distances": uc.pairwise_distances,

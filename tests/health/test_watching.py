@@ -46,7 +46,7 @@ from support.loops import (
     two_batches_in_turn,
     unfrozen_later,
 )
-from uncollapse.health import CollapseMonitor, Guard, guard, monitor, race, strategy, watching
+from uncollapse.health import CollapseMonitor, Guard, guard, monitor, race, watching
 from uncollapse.health.batches import layer_rows, read_call
 from uncollapse.health.strategy import strategy_of
 
@@ -100,7 +100,7 @@ EVERYWHERE = {  # what fails, and at which of its calls
 AT_A_VERDICT = {"note": (Silent, (1, 2))}
 FOR_RESCUES = {
     "add": (race.LoopTrial, (1, 5)),
-    "drift": (strategy, (1, 2)),
+    "drift_meter": (guard, (1, 2)),
     # While R@1 is compared.
     "recalls": (race.Trial, (1,)),
     "race_data": (race.LoopTrial, (1,)),

@@ -105,4 +105,4 @@ def raced():
         Entrant(HARD, 0.9, 9, 0.2, 0.042, "out"),
         Entrant(free, 0.0, None, None, None, "no room"),
     )
-    return RaceResult(Race(scores, "easy x hard", 96, 20.0), 0.3, HARD, entrants)
+    return RaceResult(Race(scores, "easy x hard", 96, 20.0, start=0.3), HARD, entrants)

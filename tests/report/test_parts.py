@@ -1,6 +1,7 @@
 """What several pages show: maps that keep distances, and races with a line per strategy."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_each_strategy_is_a_line_that_ends_where_it_is_out():
     assert ends[0] == ends[1] > ends[2]
     nbsp = "\N{NO-BREAK SPACE}"
     assert f"easy x hard: 62.5{nbsp}% at 6 and 62.5{nbsp}% at 20" in chart.description
-    started = race_chart(RACE, "Race", start=0.25).description
+    started = race_chart(replace(RACE, start=0.25), "Race").description
     assert f"hard x hard: 25{nbsp}% at 0 and 0{nbsp}% at 6" in started
     names = [entry.name for entry in chart.legend]
     assert names == ["inside x hard, scale-free (chosen)", "easy x hard", "hard x hard"]

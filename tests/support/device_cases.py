@@ -177,8 +177,6 @@ FUNCTIONS = {
     "anisotropy": lambda x, y: metrics.anisotropy(x),
     "effective_rank": lambda x, y: metrics.effective_rank(x),
     "rankme": lambda x, y: metrics.rankme(x),
-    "alpha_req": lambda x, y: metrics.alpha_req(x, ranks=(1, 8)),
-    "lidar": metrics.lidar,
     "evaluate_rows": metrics.evaluate_rows,
     "cluster_rows": lambda x, y: metrics.cluster_rows(x, y, [1, 2]),
     "diameter": lambda x, y: geometry.diameter(x),

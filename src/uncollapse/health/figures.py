@@ -106,7 +106,8 @@ def measure(
     ('cone', 'healthy')
     """
     check_int("sample", sample, 8), check_bool("modes", modes)
-    limits, embeddings = Thresholds.of(thresholds), as_rows(embeddings, "embeddings", min_rows=2)
+    limits = Thresholds.of(thresholds)
+    embeddings = as_rows(embeddings, "embeddings", min_rows=2).detach().cpu()
     if reference is None and before is not None:
         start: dict[str, Any] = {"fine_labels": fine_labels, "sample": sample, "seed": seed}
         reference = measure(before, labels, modes=False, **start)

@@ -198,7 +198,7 @@ class RaceScore:
     strategy: str
     steps: int
     recall: float
-    scale: float = math.nan
+    scale: float | None = None
     shrinks: bool = False
 
 
@@ -215,7 +215,7 @@ class Race(Shown):
     rows: int
     spent: float
     tied: bool = False
-    start: float = math.nan
+    start: float | None = None
 
     @property
     def last(self) -> dict[str, RaceScore]:
@@ -328,8 +328,8 @@ def run_race(
             states[strategy] = trial.copy_state()
             rows = trial.embed(data.held)
             hits[strategy] = nearest_is_own_class(rows, ids)
-            left = spread(rows) / scale if scale > 0 else math.nan
-            if not left >= SMALL and trend(start, hits[strategy]) < 0:
+            left = spread(rows) / scale if scale > 0 else 0.0
+            if left < SMALL and trend(start, hits[strategy]) < 0:
                 shrinking.add(strategy)
             recall = float(hits[strategy].mean())
             score = RaceScore(str(strategy), done + steps, recall, left, strategy in shrinking)

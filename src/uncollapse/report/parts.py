@@ -232,7 +232,7 @@ def race_chart(race: Race, title: str) -> Chart:
     """One line per strategy, ending where it is out."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for score in race.scores:
-        first = [] if math.isnan(race.start) else [(0, race.start)]
+        first = [] if race.start is None else [(0, race.start)]
         lines.setdefault(score.strategy, first).append((score.steps, score.recall))
     series = [
         Series(f"{name} (chosen)" if name == race.chosen else name, *zip(*scores, strict=True))

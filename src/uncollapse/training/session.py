@@ -348,7 +348,7 @@ class SessionTrial(races.Trial):
         s, batches = self.session, []
         for _ in range(steps):
             batches.append(s.take_batch())
-            if len(batches) * batches[0][0].nbytes > _BYTES:
+            if (len(batches) + 1) * batches[0][0].nbytes > _BYTES:
                 break
         taken = [batch for _, batch in batches]
         seen = torch.cat(taken).numpy() if taken else np.arange(0)
