@@ -13,7 +13,7 @@ from uncollapse.report.neighbours import contact_sheet, embedded, short_line
 from uncollapse.report.page import Page
 
 _FIRST = 12  # rows of the table that are shown at once
-_NAME = 60  # characters of a name in the table
+_NAME = 28  # characters of a name in the table
 _OPEN = 12  # cards that are shown at once
 _CLASSES = 3  # whose votes are listed
 
