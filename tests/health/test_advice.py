@@ -149,6 +149,11 @@ def test_a_loss_of_another_package_is_replaced_by_a_line_that_works():
     assert strategy_of(eval(line)).positives == "inside"
 
 
+def test_another_package_s_loss_with_nothing_safe_in_its_place_is_advised_a_lower_rate():
+    settings = settings_of(SimpleNamespace(margin=0.4)).known(RunSettings(lr=0.01))
+    assert advise_on("network-collapse", settings, lambda s: 0.3).sentence == "try lr = 0.001"
+
+
 def test_proxies_have_no_tuples_to_choose():
     settings = settings_of(ProxyNCALoss(num_classes=3, dim=4))
     for drift in (math.nan, 0.3):

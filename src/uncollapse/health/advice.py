@@ -210,15 +210,15 @@ def _network(known: _Known) -> Advice:
         return Advice(cause, _try([tenth]), "drift is what a loss does, for any rate")
     if settings.loss == "proxies":
         return Advice(cause, _try([tenth, "warm-up"]), "it has no tuples to choose")
-    over = settings.mined_over
-    mined = "" if over is None else f" mined over {over} samples"
+    mined = f" mined over {settings.mined_over} samples" if settings.mined_over else ""
     shrinks = settings.positives not in (*GENTLE, None) and settings.negatives != "semihard"
     if shrinks:
         cause = f"{settings.positives} positives{mined}"
     if settings.loss == "foreign" and (settings.positives or drift > NO_DRIFT):
         usual = Strategy("hard", "hard", scale_free=False, margin=settings.margin or _MARGIN)
         safe = known.safe(rank_strategies(usual, settings))
-        return Advice(cause, _try([f"{code(safe[0])} in place of this loss"]), _STUDY)
+        words = [f"{code(each)} in place of this loss" for each in safe[:1]]
+        return Advice(cause, _try(words or [tenth]), _STUDY)
     if own.positives is None and own.scale_free is None:  # not known, or no miner yet
         if drift > NO_DRIFT:
             gentle = known.drift(Strategy("easy", "all")) <= NO_DRIFT

@@ -316,8 +316,8 @@ class Guard:
             left = 1.0 if health.relative_diameter is None else health.relative_diameter
             if state.change == 0 and left <= _LITTLE:
                 state.change = -1
-            room = left > self.monitor.thresholds.shrink_ratio
-            if state.change == 1 and room and self.first == Strategy():
+            sound = left > self.monitor.thresholds.shrink_ratio and self.first == Strategy()
+            if state.change == 1 and sound:
                 self._take_snapshot()
             elif state.change == 1:  # better, but too small or too near to it to go back to
                 state.better = self._trial.copy_weights()
@@ -528,8 +528,8 @@ class Guard:
         """Drift of a strategy on the monitor's recent rows; 0.0 where it cannot be measured."""
         if self.measured_drift is not None and not isinstance(self.loss_fn, Loss):
             return self.measured_drift
-        meter = drift_meter(self.loss_fn, self.strategy, *self.monitor.recent.rows())
-        value = meter(strategy)
+        rows = self.monitor.recent.rows()
+        value = drift_meter(self.loss_fn, self.strategy, *rows)(strategy)
         return 0.0 if math.isnan(value) else value
 
     @property

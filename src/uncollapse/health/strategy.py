@@ -132,16 +132,16 @@ def drift_meter(
     def loss_with(strategy: Strategy) -> Any:
         if strategy == replace(own, lr_factor=1.0):
             # Another package's is copied: it may remember what it sees.
-            loss, mine = (loss_fn, miner) if ours else copy.deepcopy((loss_fn, miner))
-            return loss if mine is None else lambda z, y: loss(z, y, mine(z, y))
+            loss, mining = (loss_fn, miner) if ours else copy.deepcopy((loss_fn, miner))
+            return loss if mining is None else lambda z, y: loss(z, y, mining(z, y))
         if changeable:
             apply_strategy(loss_fn, strategy)
             return loss_fn
         chooser = Miner(strategy.positives or "all", strategy.negatives or "all")
         if ours and strategy.scale_free is None and hasattr(innermost(loss_fn), "miner"):
-            mining: Any = copy.deepcopy(innermost(loss_fn))
-            mining.miner = chooser
-            return mining
+            with_miner: Any = copy.deepcopy(innermost(loss_fn))
+            with_miner.miner = chooser
+            return with_miner
         free: Any = strategy.scale_free or False
         return TripletLoss(margin=strategy.margin or 0.2, miner=chooser, scale_free=free)
 
