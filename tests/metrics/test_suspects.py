@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 from support.errors import refuses
 from uncollapse.metrics import suspect_labels
@@ -58,7 +59,7 @@ def test_the_fit_is_the_likeliest_of_a_grid_in_float64(seed, classes, k):
     if ids.max() == 0:
         return
     _, _, information, _ = fit_votes(count_votes(near, ids, 0.5), ids, judged)
-    ratios = [slow_ratios(near, ids, tau)[judged] for tau in np.geomspace(0.01, 10, 15)]
+    ratios = [slow_ratios(near, ids, tau)[judged] for tau in np.geomspace(0.4, 10, 15)]
     best = max(
         np.log((1 - rate) * np.exp(ratio) + rate).mean()
         for ratio in ratios
@@ -74,7 +75,7 @@ def test_ratios_and_probabilities_are_those_of_the_formula():
     near = np.asarray(suspects.neighbours)
     ratio, rate, _, _ = fit_votes(count_votes(near, noisy, 0.5), noisy, np.ones(40, bool))
     # τ is what the worst row's ratio says; all others must then follow.
-    worst, taus = int(np.argmin(ratio)), np.geomspace(0.01, 10, 700)
+    worst, taus = int(np.argmin(ratio)), np.geomspace(0.4, 10, 700)
     gap = [abs(slow_ratios(near, noisy, t)[worst] - ratio[worst]) for t in taus]
     np.testing.assert_allclose(slow_ratios(near, noisy, taus[np.argmin(gap)]), ratio, atol=2e-2)
     wrong = rate / (rate + (1 - rate) * np.exp(ratio))
@@ -240,3 +241,20 @@ def test_of_many_rows_a_sample_with_its_share_of_each_class_is_judged_among_all(
     assert some.expected == pytest.approx(some.rate * 200)
     assert str(some).endswith("; on a sample of 200 of 600 rows")
     assert "sample" not in str(every)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.02, 0.05])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_few_wrong_labels_of_ten_classes_are_found(share, seed):
+    # Many ambiguous digits once explained away the few that all neighbours contradict: 0 suspects.
+    z, labels = load_digits(return_X_y=True)
+    noisy, rows = made_wrong(labels, share, seed)
+    suspects = suspect_labels(z, noisy)
+    hits = np.isin(suspects.rows, rows).sum()
+    assert hits >= 0.8 * len(rows)
+    assert hits >= 0.6 * len(suspects.rows)
+    assert 0.6 * len(rows) <= suspects.expected <= 1.6 * len(rows) + 5
+
+
+def test_few_rows_of_clean_digits_are_suspect():
+    assert len(suspect_labels(*load_digits(return_X_y=True)).rows) <= 0.005 * 1797

@@ -18,7 +18,9 @@ from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.ranking import check_directions, parse_bytes, ranked_points
 
 _ROWS = 4096  # counted at a time
-_RANGE = (math.log(0.01), math.log(10.0))  # of τ, which is searched for by its logarithm
+# Of τ, which is searched for by its logarithm. Below 0.4 many ambiguous rows of few classes would
+# explain away the few rows that all of their neighbours contradict.
+_RANGE = (math.log(0.4), math.log(10.0))
 _GRID = 16  # values that are tried first: the likelihood may have more than one hump
 _PRECISION = 1e-6  # of log τ
 _LEAST = 10.0  # log-likelihood that neighbours must add in all to count as knowing anything
