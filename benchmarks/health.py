@@ -20,12 +20,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from _drift_table import DriftRow, drift_table
 from _timing import interleaved, one_thread
 from uncollapse.backbones import build
 from uncollapse.backbones.networks import Conv2
 from uncollapse.data import LabelledImages, load
-from uncollapse.health import CollapseMonitor, Guard, RunSettings, Watch, drift_table, measure
-from uncollapse.health.drifts import DriftRow
+from uncollapse.health import CollapseMonitor, Guard, RunSettings, Watch, measure
 from uncollapse.losses import TripletLoss
 from uncollapse.metrics import retrieval
 from uncollapse.mining import Miner

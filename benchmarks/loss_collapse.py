@@ -24,11 +24,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from _drift_table import LOSSES, Maker
 from _mode_sets import CoarseSet, Rows, omniglot
 from _study import cached, quiet
 from mode_study import Sphere, adam, batches, embedded, recalls, settled, step_on
 from uncollapse.health import measure
-from uncollapse.health.drifts import LOSSES, Maker
 from uncollapse.mining import Miner
 
 CACHE = Path("out/loss_collapse/runs.jsonl")

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from _collapse_runs import settings, snapshots
+from _drift_table import LOSSES, Maker
 from uncollapse.health import drift, mode_drift
-from uncollapse.health.drifts import LOSSES, Maker
 from uncollapse.losses import (
     CodingRateLoss,
     MultipleLosses,

@@ -20,7 +20,6 @@ import uncollapse as uc
 from support import odd_inputs
 from support.odd_inputs import BAD_EMBEDDINGS, BAD_LABELS, CLASSES, EMBEDDINGS, FINE, LABELS, ROWS
 from uncollapse._base.check import InputError
-from uncollapse.health.drifts import LOSSES as DRIFT_LOSSES
 from uncollapse.losses.proxies import ProxyLoss
 from uncollapse.losses.registry import LOSSES as REGISTERED
 from uncollapse.losses.registry import make_loss
@@ -101,12 +100,6 @@ def _diagnosed(x, y):
     return [*_health(result.health), [[*values.values()] for values in result.scores.values()]]
 
 
-def _drifts(x, y):
-    losses = {name: DRIFT_LOSSES[name] for name in ("triplet, margin 0.2", "contrastive")}
-    table = uc.health.drift_table(x, y, losses=losses, positives=["easy"], negatives=["hard"], k=1)
-    return [value for row in table for value in (row.drift.value, row.modes.value)]
-
-
 def _claims(x, y, **more):
     return [claim.status for claim in uc.geometry.check_claims(x, y, starts=1, **more)]
 
@@ -129,7 +122,6 @@ BOTH = {
     "drift, function": lambda x, y: uc.drift(plain_loss, x, y).value,
     "drift, batches": lambda x, y: uc.drift(TRIPLETS, [(x, y)]).value,
     "mode_drift": lambda x, y: uc.mode_drift(TRIPLETS, x, y, k=1).value,
-    "drift_table": _drifts,
     "Miner": lambda x, y: uc.Miner("easy", "semihard")(x, y),
     "Miner all": lambda x, y: uc.Miner("all", "all")(x, y),
     "Miner, references": lambda x, y: uc.Miner("hard", "hard")(OTHER, CLASSES, x, y),
@@ -258,7 +250,7 @@ def _only(names, *, without):
     return {k: v for k, v in names.items() if not any(word in k for word in without)}
 
 
-SLOW = ("check_claims", "nearest_separated", "Guard", "drift_table", "diagnose", "measure, fine")
+SLOW = ("check_claims", "nearest_separated", "Guard", "diagnose", "measure, fine")
 LOSS_NAMES = [name for name, _ in _losses()]
 
 

@@ -14,8 +14,8 @@ from torch.nn.functional import normalize
 import uncollapse as uc
 from support.errors import refused
 from support.oracles import distance_matrix, labelled_sets
-from uncollapse.health import direction_drift, drift, drift_table, mode_drift
-from uncollapse.health.drifts import LOSSES, direction_rate
+from uncollapse.health import direction_drift, drift, mode_drift
+from uncollapse.health.drifts import direction_rate
 from uncollapse.losses import ContrastiveLoss, MarginLoss, SupConLoss, TrimmedLoss, TripletLoss
 from uncollapse.mining import Miner
 
@@ -238,36 +238,6 @@ def test_batches_that_show_no_modes_are_left_out_of_the_mean():
     assert rates(result) == rates(mode_drift(HARD, *good))
     assert math.isnan(result.spread)
     assert math.isnan(mode_drift(HARD, [small, small]).value)
-
-
-def test_the_table_has_every_loss_and_every_miner():
-    z, labels = cloud(rows=4)
-    rows = drift_table(z, labels, positives=("easy", "hard"), negatives=("semihard",))
-    assert len({(r.loss, r.positives, r.negatives) for r in rows}) == len(rows) == len(LOSSES) * 3
-    assert all(math.isfinite(r.drift.value) for r in rows)
-    assert all(math.isnan(r.modes.value) for r in rows)
-    assert len(drift_table(z, labels, losses={"SupCon": LOSSES["SupCon"]})) == 1 + 7 * 7
-    free = [r.drift.value for r in rows if r.loss == "triplet, scale-free"]
-    assert max(map(abs, free)) < 1e-6
-
-
-def test_the_table_has_both_drifts_of_the_same_triplets():
-    z, labels = cloud(rows=8)
-    some = {name: LOSSES[name] for name in ("triplet, margin 0.2", "SupCon")}
-    rows = drift_table(z, labels, losses=some, positives=("random", "easy"), k=2, seed=5)
-    assert len(rows) == 2 * (1 + 2 * 7)
-    for row in rows:
-        generator = torch.Generator().manual_seed(5)
-        names = (row.positives, row.negatives)
-        miner = None if None in names else Miner(*names, generator=generator)
-        loss_fn, on_sphere = some[row.loss].make(miner, 3, 5), some[row.loss].normalize
-        modes = mode_drift(loss_fn, z, labels, k=2, normalize=on_sphere).value
-        assert row.modes.value == pytest.approx(modes, rel=1e-9, abs=1e-12)
-        generator.manual_seed(5)
-        radial = drift(loss_fn, z, labels, normalize=on_sphere).value
-        assert row.drift.value == pytest.approx(radial, rel=1e-9, abs=1e-12)
-    with refused("k"):
-        drift_table(z, labels, k=0)
 
 
 @BOTH

@@ -6,7 +6,6 @@ from uncollapse.health.drifts import (
     Stepping,
     direction_drift,
     drift,
-    drift_table,
     mode_drift,
     probe,
 )
@@ -35,7 +34,6 @@ __all__ = [
     "Watch",
     "direction_drift",
     "drift",
-    "drift_table",
     "forecast",
     "judge",
     "log_health",

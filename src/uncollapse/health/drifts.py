@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uncollapse._base.arrays import ArrayLike, ClassLayout, class_ids, points
+from uncollapse._base.arrays import ArrayLike, ClassLayout, points
 from uncollapse._base.check import InputError, check_bool, check_int, check_kind, check_number
 from uncollapse._base.extras import keep_memory
 from uncollapse._base.result import Card, Shown
 from uncollapse.distances import centre, pairwise_distances
 from uncollapse.health.figures import to_host
 from uncollapse.health.verdict import NO_DRIFT
-from uncollapse.losses import TupleLoss, registry
 from uncollapse.losses.memory import memories, reading
-from uncollapse.losses.registry import always_normalizes, make_loss
-from uncollapse.mining import Miner, NoTripletsWarning
-from uncollapse.mining.miner import NEGATIVES, POSITIVES
 
-__all__ = ["Probe", "Stepping", "direction_drift", "drift", "drift_table", "mode_drift", "probe"]
+__all__ = ["Probe", "Stepping", "direction_drift", "drift", "mode_drift", "probe"]
 
 MODES_KEPT = 0.1  # mode drifts up to this keep modes: that of a batch varies by as much
 MODE_NEIGHBOURS = 3  # neighbours that show a mode
@@ -213,81 +207,6 @@ def direction_rate(rows: Tensor, gradient: Tensor) -> float:
     rate = len(rows) * (about * slope).sum() / size
     known = rate.isfinite() & (size > len(rows) * (8 * torch.finfo(unit.dtype).eps) ** 2)
     return float(torch.where(known, rate, math.nan))
-
-
-class Maker(NamedTuple):
-    """Makes a loss of (miner, classes, dim); `normalize` for a loss that lives on the sphere."""
-
-    make: Callable[[Miner | None, int, int], LossFn]
-    normalize: bool = False
-
-
-def _maker(kind: type[TupleLoss], settings: Mapping[str, Any]) -> Maker:
-    own = {name: value for name, value in settings.items() if name != "normalize"}
-
-    def make(miner: Miner | None, classes: int, dim: int) -> LossFn:
-        seeded = torch.Generator().manual_seed(0)
-        return make_loss(kind, own, num_classes=classes, dim=dim, miner=miner, generator=seeded)
-
-    return Maker(make, settings.get("normalize", always_normalizes(kind)))
-
-
-LOSSES: Mapping[str, Maker] = {
-    title: _maker(kind, settings)
-    for kind in registry.LOSSES.values()
-    for title, settings in kind.info.cases.items()
-}
-
-
-class DriftRow(NamedTuple):
-    """One line: `positives` and `negatives` are None for the loss without a miner.
-
-    `modes` has NaN where no class of the batch has more than k + 1 rows.
-    """
-
-    loss: str
-    positives: str | None
-    negatives: str | None
-    drift: Drift
-    modes: ModeDrift
-
-
-def drift_table(
-    embeddings: ArrayLike,
-    labels: ArrayLike,
-    *,
-    losses: Mapping[str, Maker] = LOSSES,
-    positives: Sequence[str] = POSITIVES,
-    negatives: Sequence[str] = NEGATIVES,
-    k: int = 3,
-    seed: int = 0,
-) -> list[DriftRow]:
-    """Drift and mode drift of each loss without a miner, and with each choice of tuples.
-
-    Losses on the sphere are measured there, by tangent gradients. `k` is the number of neighbours
-    of the mode drift. Both drifts are of the same triplets; miners draw from `seed`.
-
-    >>> z = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
-    >>> labels, some = torch.arange(12) % 3, {"positives": ["easy", "hard"], "negatives": ["hard"]}
-    >>> rows = drift_table(z, labels, **some, k=1)[:3]
-    >>> [(r.positives, r.drift.value > 0, r.modes.value > 0) for r in rows]
-    [(None, True, True), ('easy', True, False), ('hard', True, True)]
-    """
-    check_int("k", k)
-    z = points(embeddings, "embeddings", min_rows=2)
-    ids = torch.from_numpy(class_ids(labels, len(z))[0])
-    rows = []
-    for name, maker in losses.items():
-        for p, n in [(None, None), *product(positives, negatives)]:
-            generator = torch.Generator().manual_seed(seed)
-            miner = Miner(p, n, generator=generator) if p and n else None
-            loss_fn = maker.make(miner, int(ids.max()) + 1, z.shape[1])
-            with warnings.catch_warnings():
-                # A strict window may be empty: the drift is then 0, which the table shows.
-                warnings.simplefilter("ignore", NoTripletsWarning)
-                at = batch_gradient(loss_fn, z, ids, maker.normalize)
-            rows.append(DriftRow(name, p, n, radial_drift(at), mode_rates(at, ids, k)))
-    return rows
 
 
 @dataclass(frozen=True)
