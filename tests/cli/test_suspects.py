@@ -119,7 +119,7 @@ def test_candidates_follow_the_suspects_everywhere(cli, folder):
     assert kinds == ["suspect"] * (len(kinds) - few) + ["candidate"] * few
     marks = [row["suspect"] + row["candidate"] for row in rows]
     assert marks == ["10"] * (len(kinds) - few) + ["01"] * few + ["00"] * (800 - len(kinds))
-    assert f"{few} candidates (about " in " ".join(lines)
+    assert f"{few} candidate; about " in " ".join(lines)
     assert (folder / "page.html").read_text().count(">candidate<") == few
 
 

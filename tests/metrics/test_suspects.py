@@ -202,9 +202,11 @@ def test_candidates_are_the_rows_that_follow_down_to_the_estimated_number():
     assert 0.05 <= chance.min() <= chance.max() <= 0.5
     hits = np.isin(result.candidates, wrong).sum()
     assert abs(hits - chance.sum()) < 3 * np.sqrt((chance * (1 - chance)).sum()) + 1
-    assert f"{len(result.candidates)} candidates (about {chance.sum():.0f} of them wrong)" in str(
-        result
-    )
+    counts, _, estimate = str(result).partition("; about ")
+    assert counts == f"{len(result.rows)} suspect, {len(result.candidates)} candidate"
+    parts = [int(part.split()[0]) for part in estimate.partition(": ")[2].split(", ")]
+    assert sum(parts) == int(estimate.split()[0]) == round(result.expected)
+    assert parts[:2] == [round(result.wrong[result.rows].sum()), round(chance.sum())]
 
 
 def test_where_neighbours_say_nothing_there_are_no_candidates():

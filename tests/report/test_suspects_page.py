@@ -47,7 +47,7 @@ def test_without_pictures_the_neighbours_are_named_and_marked_by_their_label():
     page = make_suspects_page(result, labels, near, names=names, title=HOSTILE)
     first = page.content["cards"][0]
     assert first["text"].startswith(f"{HOSTILE} {row} x")  # its name, not its number
-    assert page.content["table"].head[0] == "name"
+    assert page.content["table"].head[1] == "name"
     assert all(len(entry["text"]) <= 240 for entry in first["near"])
     assert [entry["right"] for entry in first["near"]] == [True] * 4 + [False]
     assert HOSTILE not in page.render()

@@ -10,9 +10,6 @@ from uncollapse._base.table import percent
 from uncollapse.charts.marks import HEIGHT, WIDTH, Group, Line, Mark, Place, Polyline, Rect, Text
 from uncollapse.charts.text import fitting_size, text_width, tick_text, tick_texts
 
-__all__ = ["Axes", "Scale", "area", "finite"]
-
-
 Values = Sequence[float]
 _LEAST = 1e-300
 _MOST = 300  # points of a line; more would not be seen

@@ -17,8 +17,6 @@ from uncollapse._base.table import short_id
 from uncollapse.charts.marks import HEIGHT, LIGHT, WIDTH, Group, Mark, Text, css_variables, drawn
 from uncollapse.charts.text import safe_text, text_width, wrapped
 
-__all__ = ["Chart", "Entry", "Legend", "empty", "panels", "png", "save", "sheet", "svg"]
-
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # The first one found; DejaVu has every sign that we write.
 _PNG_STYLE = "text {font-family: 'DejaVu Sans', 'Noto Sans', 'Liberation Sans', Arial, sans-serif}"

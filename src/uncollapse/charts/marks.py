@@ -15,25 +15,6 @@ from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.table import short_id
 from uncollapse.charts.text import safe_text
 
-__all__ = [
-    "DASHES",
-    "MARKERS",
-    "SERIES",
-    "Group",
-    "Line",
-    "Mark",
-    "Picture",
-    "Points",
-    "Polyline",
-    "Rect",
-    "Text",
-    "brace",
-    "css_variables",
-    "hatch",
-    "line_look",
-    "marker_kind",
-]
-
 Place = tuple[float, float]
 
 # Drawn at 340 units wide and shown at 300 to 416 pixels: 12 units of text stay readable.

@@ -32,8 +32,6 @@ from uncollapse.charts.marks import (
 )
 from uncollapse.charts.text import fitting_size, text_width
 
-__all__ = ["Event", "Series", "Tile", "bars", "curves", "heatmap", "histogram", "scatter", "tiles"]
-
 _FEW = 3  # values that are worth a drawing; fewer are a sentence
 _NOTHING = "There are no finite values to draw"
 

@@ -10,8 +10,6 @@ from html import escape
 from uncollapse._base.check import visible
 from uncollapse._base.table import number
 
-__all__ = ["fitting_size", "safe_text", "text_width", "tick_text", "tick_texts", "wrapped"]
-
 # Advance of ' ' to '~' in hundredths of the size: a wide sans serif, so that narrower ones fit too.
 _ADVANCES = (
     "3240468464957827393950843236323464646464646464646464343484848453996869707763587775"

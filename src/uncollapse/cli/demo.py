@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 import uncollapse as uc
-from uncollapse._base.check import InputError, percent
-from uncollapse._base.table import Cell, Table, wrapped_for
+from uncollapse._base.check import InputError
+from uncollapse._base.table import wrapped_for
 from uncollapse.cli.printing import INTERRUPTED, say, show
 
 _PAGE = "demo.html"
@@ -79,7 +79,7 @@ def command(
     ] = None,
 ) -> None:
     """Watch an embedding collapse and be rescued: four short runs, about a minute, one page."""
-    from uncollapse.report.demo_page import make_demo_page
+    from uncollapse.report.demo_page import act_table, make_demo_page
 
     plans = {act: {part: part.config(seed, steps) for part in act.parts} for act in ACTS}
     page = out / _PAGE
@@ -89,8 +89,8 @@ def command(
         show(f"\n[bold]Act {number}: {act.title}[/bold]")
         say(wrapped_for(_WIDTH, act.text))
         stories.append(_play(act, configs, out))
-        show("", _table(act, stories[-1]))
-        say("R@1 by letter; diameter: of the embedded letters, as a share of its start")
+        show("", act_table(stories[-1]))
+        say("of 48 letters never trained on")
     make_demo_page(stories, seed).save(page)
     say(f"\nThe same with pictures, to keep or to send: {page}")
 
@@ -114,17 +114,6 @@ def _play(act: Act, configs: dict[Part, uc.Config], out: Path) -> uc.report.demo
         verdict = f"On letters never trained on: {health.verdict} ({health.reasons[0]})"
         say(wrapped_for(_WIDTH, f"  {verdict}"), style=_STYLES.get(health.verdict, "red"))
     return Story(act.title, act.text, act.score, runs)
-
-
-def _table(act: Act, story: uc.report.demo_page.Story) -> Table:
-    heads = ["run", "R@1 untrained", "R@1 trained", "diameter", "verdict"]
-    table = Table(heads, title=f"{act.title}: 48 letters never trained on")
-    for name, end in story.ends.items():
-        verdict, size = end.snapshot.health.verdict, end.snapshot.health.relative_diameter
-        diameter = "-" if size is None else percent(size)
-        cell = Cell(verdict, style=_STYLES.get(verdict, "red"))
-        table.add(name, percent(end.before), percent(end.after), diameter, cell)
-    return table
 
 
 def _make_room(out: Path, plans: dict[Act, dict[Part, uc.Config]]) -> None:

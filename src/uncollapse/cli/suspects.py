@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import uncollapse as uc
-from uncollapse._base.check import InputError, visible
+from uncollapse._base.check import InputError
 from uncollapse._base.files import write_csv
-from uncollapse._base.table import Table
 from uncollapse.cli import options
 from uncollapse.cli.embed import Rows, open_rows
 from uncollapse.cli.printing import say, say_cost, show
@@ -45,6 +44,8 @@ def command(
     Best on embeddings that were not trained on these labels: a network that has memorised wrong
     labels hides them.
     """
+    from uncollapse.report.suspects_page import suspect_table
+
     normalize = options.normalizes(metric)
     if images is not None and html is None:
         raise InputError.conflict("--images needs --html: only the page shows pictures")
@@ -55,7 +56,7 @@ def command(
     result = uc.suspect_labels(rows.source.points, labels, **settings)
     names = None if rows.source.names is None else rows.source.row_names
     if result.listed:
-        show(_table(result, most, labels, names))
+        show(suspect_table(result, labels, names, most))
     more = max(0, len(result.listed) - most)
     say(str(result) + (f"; {more:,} more than shown, --csv has them all" if more else ""))
     if rows.about:
@@ -67,19 +68,6 @@ def command(
         titles = rows.source.titles
         named = None if titles is None else list(map(str, titles))
         say(f"wrote {_page(rows, result, labels, named, html)}")
-
-
-def _table(result: SuspectLabels, most: int, labels: Array, names: list[str] | None) -> Table:
-    """The worst of them, with the label that their neighbours suggest."""
-    named = ["name"] * (names is not None)
-    table = Table(["row", *named, "label", "suggested", "agree", "P(wrong)", "kind"])
-    for row, kind in list(result.listed.items())[:most]:
-        near = labels[result.neighbours[row]]
-        agree = f"{int((near == result.suggested[row]).sum())} of {len(near)}"
-        cells = [str(row), *([] if names is None else [names[row]]), str(labels[row])]
-        cells += [str(result.suggested[row]), agree, f"{result.wrong[row]:.3f}", kind]
-        table.add(*map(visible, cells))
-    return table
 
 
 def _lines(result: SuspectLabels, labels: Array, names: list[str] | None) -> list[list[object]]:

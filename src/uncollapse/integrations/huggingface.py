@@ -24,8 +24,6 @@ from uncollapse.health.strategy import RunSettings
 from uncollapse.health.watching import Logger, Watch
 from uncollapse.losses.columns import ColumnLoss, join_columns
 
-__all__ = ["CollapseCallback", "SentenceLoss"]
-
 _FILE = "uncollapse.pt"  # in a checkpoint of the trainer
 _log = logging.getLogger("uncollapse")
 

@@ -13,8 +13,6 @@ from uncollapse._base.extras import import_extra
 from uncollapse.health.monitor import CollapseMonitor
 from uncollapse.health.watching import Watch
 
-__all__ = ["CollapseCallback"]
-
 # Without the package the module still imports; making the callback says what to install.
 _PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
 _installed = [module for name, module in _PACKAGES.items() if find_spec(name)]

@@ -17,8 +17,6 @@ from uncollapse._base.check import InputError, check_choice
 from uncollapse._base.extras import import_extra
 from uncollapse.health import Logger
 
-__all__ = ["MlflowLogger", "TensorBoardLogger", "WandbLogger", "open_logger"]
-
 
 class TensorBoardLogger:
     """Event files in a folder, or whatever writer is given (also tensorboardX's).

@@ -181,12 +181,15 @@ class SuspectLabels(Shown):
             return f"the neighbours of {judged:,} rows say nothing about their labels{over}"
         alone = self.sampled - judged
         left_out = f"; {alone:,} alone in their class, not judged" if alone else ""
-        share = f"about {self.expected:,.0f} of {judged:,} labels wrong ({percent(self.rate)})"
-        few, right = len(self.candidates), float(self.wrong[self.candidates].sum())
-        words = f", {few:,} candidate{'s' * (few > 1)} (about {right:,.0f} of them wrong)" * (
-            few > 0
-        )
-        return f"{len(self.rows):,} suspect{words}; {share}{left_out}{over}"
+        wrong = round(self.expected)
+        share = f"about {wrong:,} of {judged:,} labels wrong ({percent(self.rate)})"
+        kinds = {"suspect": self.rows, "candidate": self.candidates}
+        counts = [f"{len(rows):,} {kind}" for kind, rows in kinds.items() if len(rows)]
+        among = {kind: round(float(self.wrong[rows].sum())) for kind, rows in kinds.items()}
+        among["other"] = wrong - sum(among.values())
+        where = [f"{count:,} {kind}" for kind, count in among.items() if count > 0]
+        share += f": {', '.join(where)}" * bool(where)
+        return f"{', '.join(counts) or '0 suspect'}; {share}{left_out}{over}"
 
 
 def suspect_labels(
@@ -221,7 +224,7 @@ def suspect_labels(
     >>> suspects.rows.tolist(), str(suspects.suggested[3])
     ([3], 'cat')
     >>> print(suspects)
-    1 suspect; about 2 of 40 labels wrong (5.01\N{NO-BREAK SPACE}%)
+    1 suspect; about 2 of 40 labels wrong (5.01\N{NO-BREAK SPACE}%): 1 suspect, 1 other
     """
     z = ranked_points(embeddings, "embeddings", min_rows=3)
     ids, names = class_ids(labels, len(z), min_classes=2)

@@ -60,22 +60,12 @@ def make_demo_page(stories: Sequence[Story], seed: int) -> Page:
 
 def _act(story: Story, anchor: str) -> dict[str, Any]:
     wanted = ("loss", "diameter", story.score)
-    head = ["run", "verdict", f"{run_page.key_name(story.score)}: untrained", "trained"]
-    table = Table([*head, "last loss", "diameter", "diameter, of its start"])
     verdicts, races, drawn = [], [], {}
-    for name, (before, after, history, snapshot) in story.ends.items():
-        health, loss = snapshot.health, history.last("loss")
+    for name, (_, _, history, snapshot) in story.ends.items():
+        health = snapshot.health
         reason = health.reasons[0]
         verdict = parts.verdict_text(health.verdict, health.reasons)
         verdicts.append({"name": name, "reason": f"{reason[:1].upper()}{reason[1:]}."} | verdict)
-        table.add(
-            name,
-            parts.verdict_cell(health.verdict),
-            *map(parts.share_cell, (before, after)),
-            None if loss is None else Cell(f"{loss:.4f}", loss),
-            health.diameter,
-            parts.share_cell(health.relative_diameter),
-        )
         shown = {key: history.curves[key] for key in wanted if key in history.curves}
         drawn[name] = run_page.History(shown, history.events)
         races += run_page.race_content(history, str.capitalize)
@@ -84,11 +74,28 @@ def _act(story: Story, anchor: str) -> dict[str, Any]:
         "title": story.title,
         "text": story.text,
         "verdicts": verdicts,
-        "table": table,
+        "table": act_table(story),
         **run_page.curve_content(drawn),
         "races": races,
         "maps": _maps(story),
     }
+
+
+def act_table(story: Story) -> Table:
+    """How each run of an act ended."""
+    head = ["run", "verdict", f"{run_page.key_name(story.score)}: untrained", "trained"]
+    table = Table([*head, "last loss", "diameter", "of its start"])
+    for name, (before, after, history, snapshot) in story.ends.items():
+        health, loss = snapshot.health, history.last("loss")
+        table.add(
+            name,
+            parts.verdict_cell(health.verdict),
+            *map(parts.share_cell, (before, after)),
+            None if loss is None else Cell(f"{loss:.4f}", loss),
+            health.diameter,
+            parts.share_cell(health.relative_diameter),
+        )
+    return table
 
 
 def _maps(story: Story) -> list[Chart]:

@@ -30,6 +30,7 @@ _RISK_KEY = Legend(
         for sign, tone, meaning in _RISKS.values()
     ]
 )
+_RACE = "Race from the untrained network"
 _LINES = 4  # of a chart; more could not be told apart
 
 
@@ -61,7 +62,9 @@ def make_forecast_page(
         "glyph": glyph,
         "reason": forecast.reason if race is None else str(race.winner),
         "figures": figures if race is None else _race_figures(race),
-        "races": [] if race is None else [_race(race)],
+        "races": []
+        if race is None
+        else [{"chart": race_chart(race.race, _RACE), "table": race_table(race)}],
         "maps": [
             _risk_map(f"Dimension {dim}", [cell for cell in cells if cell.dim == dim], note)
             for dim in dims
@@ -70,8 +73,8 @@ def make_forecast_page(
         "risk_key": _RISK_KEY,
         "dimensions": [_dimension_curves(f"Drift of {strategy}", cells)] * (len(dims) > 1),
         "probes": _probe_charts(cells),
-        "alternatives": _alternatives(forecast) if forecast.alternatives else None,
-        "all_figures": _all_figures(forecast, probed),
+        "alternatives": alternatives_table(forecast) if forecast.alternatives else None,
+        "all_figures": figures_table((*cells, *forecast.alternatives), strategies=True),
         "c": forecast.c,
     }
     return Page("forecast.html.j2", content)
@@ -153,7 +156,8 @@ def _race_figures(result: RaceResult) -> dict[str, object]:
     }
 
 
-def _race(result: RaceResult) -> dict[str, Any]:
+def race_table(result: RaceResult) -> Table:
+    """The strategies of a race, best first."""
     table = Table(["strategy", "drift", "steps", RECALL, "scale left", "result"])
     for entrant in result.entrants:
         table.add(
@@ -163,34 +167,36 @@ def _race(result: RaceResult) -> dict[str, Any]:
             *map(share_cell, (entrant.recall, entrant.scale)),
             result_cell(entrant.result),
         )
-    chart = race_chart(result.race, "Race from the untrained network")
-    return {"chart": chart, "table": table}
+    return table
 
 
-def _alternatives(forecast: Forecast) -> Table:
+def alternatives_table(forecast: Forecast) -> Table:
+    """The other strategies, each by its worst shape."""
     head = ["strategy", "largest drift", "shapes that shrink", "at worst", "largest mode drift"]
     table = Table(head)
     for strategy in dict.fromkeys(cell.strategy for cell in forecast.alternatives):
         cells = [cell for cell in forecast.alternatives if cell.strategy == strategy]
         worst = max(cells, key=lambda cell: cell.drift)
-        glyph, _, meaning = _RISKS[worst.risk]
+        glyph, tone, meaning = _RISKS[worst.risk]
         known = [cell.mode_drift for cell in cells if not math.isnan(cell.mode_drift)]
         table.add(
             str(strategy),
             Cell(_signed(worst.drift), worst.drift),
             f"{sum(cell.risk != 'none' for cell in cells)} of {len(cells)}",
-            Cell(f"{glyph} {meaning}", style="whole"),
+            Cell(f"{glyph} {meaning}", style=f"whole {tone}"),
             _mode_cell(max(known, default=None)),
         )
     return table
 
 
-def _all_figures(forecast: Forecast, probed: bool) -> Table:
-    head = ["strategy", "P", "K", "dim", "drift", "spread", "diameter", "loss", "bound (17)"]
-    head += ["mode drift", *["scale kept", "mode drift, probed"] * probed, "risk"]
+def figures_table(cells: Sequence[ForecastCell], *, strategies: bool = False) -> Table:
+    """Every figure of each batch shape and dimension; with `strategies`, also whose it is."""
+    probed = cells[0].probe is not None
+    head = ["P", "K", "dim", "drift", "spread", "diameter", "loss", "bound (17)", "mode drift"]
+    head += [*["scale kept", "mode drift, probed"] * probed, "risk"]
     rows: list[list[object]] = []
-    for cell in (*forecast.cells, *forecast.alternatives):
-        row: list[object] = [str(cell.strategy), cell.p, cell.k, cell.dim]
+    for cell in cells:
+        row: list[object] = [*[str(cell.strategy)] * strategies, cell.p, cell.k, cell.dim]
         row += [Cell(_signed(cell.drift), cell.drift), cell.spread, cell.diameter, cell.loss]
         row.append(Cell(number(cell.bound) if cell.bound > 0 else "vacuous", cell.bound))
         row.append(_mode_cell(None if cell.modes is None else cell.modes.value))
@@ -198,8 +204,10 @@ def _all_figures(forecast: Forecast, probed: bool) -> Table:
             probe = cell.probe
             row.append(share_cell(None if probe is None else probe.predicted))
             row.append(_mode_cell(None if probe is None else probe.mode_drift))
-        rows.append([*row, f"{_RISKS[cell.risk][0]} {cell.risk}"])
-    return Table(head, rows, first=24, sortable=True)
+        glyph, tone, _ = _RISKS[cell.risk]
+        rows.append([*row, Cell(f"{glyph} {cell.risk}", style=f"whole {tone}")])
+    keys = 3 + strategies
+    return Table([*["strategy"] * strategies, *head], rows, first=24, sortable=True, keys=keys)
 
 
 def _kept(share: float) -> str:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uncollapse._base.arrays import ArrayLike, label_array
-from uncollapse._base.table import Cell, Table, percent
+from uncollapse._base.arrays import Array, ArrayLike, label_array
+from uncollapse._base.check import visible
+from uncollapse._base.table import Table, percent
 from uncollapse.metrics.suspects import SuspectLabels
 from uncollapse.report.neighbours import contact_sheet, embedded, short_line
 from uncollapse.report.page import Page
@@ -35,12 +36,8 @@ def make_suspects_page(
     """
     given = label_array(labels)
     known = {} if names is None else dict(enumerate(map(short_line, names)))
-    kinds, suspects = result.listed, list[list[object]]()
-    for row, kind in kinds.items():
-        name = Cell(short_line(known[row], _NAME), note=f"row {row}") if known else row
-        wrong = round(float(result.wrong[row]), 3)
-        suspects.append([name, str(given[row]), str(result.suggested[row]), wrong, kind])
-    cards = []
+    brief = None if names is None else [short_line(name, _NAME) for name in names]
+    kinds, cards = result.listed, []
     for row, rows in near.items():
         label, suggested = str(given[row]), str(result.suggested[row])
         # Of the neighbours: of the suggested label, of the row's own, of a third one.
@@ -60,7 +57,6 @@ def make_suspects_page(
         if images is not None:
             card |= embedded(contact_sheet([images[row]], [[images[n] for n in rows]], [marks]))
         cards.append(card)
-    head = ["name" if known else "row", "label", "suggested", "P(wrong)", "kind"]
     content = {
         "title": title,
         "lead": str(result),
@@ -74,7 +70,23 @@ def make_suspects_page(
         "cards": cards,
         "first": _OPEN,
         "pictures": images is not None,
-        "table": Table(head, suspects, first=_FIRST) if suspects else None,
-        "more": len(suspects) - len(cards),
+        "table": suspect_table(result, given, brief, len(kinds)) if kinds else None,
+        "more": len(kinds) - len(cards),
     }
     return Page("suspects.html.j2", content)
+
+
+def suspect_table(
+    result: SuspectLabels, labels: Array, names: Sequence[str] | None, most: int
+) -> Table:
+    """The worst of them, with the label that their neighbours suggest."""
+    named = ["name"] * (names is not None)
+    head = ["row", *named, "label", "suggested", "agree", "P(wrong)", "kind"]
+    table = Table(head, first=_FIRST)
+    for row, kind in list(result.listed.items())[:most]:
+        near, suggested = labels[result.neighbours[row]], result.suggested[row]
+        agree = f"{int((near == suggested).sum())} of {len(near)}"
+        name = [] if names is None else [names[row]]
+        words = *name, str(labels[row]), str(suggested), agree
+        table.add(row, *map(visible, words), round(float(result.wrong[row]), 3), kind)
+    return table

@@ -26,8 +26,6 @@ from uncollapse.samplers import PKSampler, UniformBatchSampler
 from uncollapse.training.config import Config
 from uncollapse.training.sections import DataConfig
 
-__all__ = ["build_loss", "build_model", "load_data", "load_eval_data", "trains_on_texts"]
-
 
 def trains_on_texts(config: Config) -> bool:
     """Whether the samples of the config's dataset are texts.

@@ -19,8 +19,6 @@ from uncollapse._base.files import written_aside
 from uncollapse.training.config import Config
 from uncollapse.training.manifest import Manifest
 
-__all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
-
 _FILES = ("weights.safetensors", "state.pt")
 _NAME = re.compile(r"step-([0-9]{8,})")
 

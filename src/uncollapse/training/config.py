@@ -18,8 +18,6 @@ from uncollapse.training import sections
 from uncollapse.training.measures import dotted
 from uncollapse.training.sections import Section
 
-__all__ = ["Config", "WrongKeysError", "load_config", "parse_config", "save_better_config"]
-
 # Keys of earlier versions: refused in a user's file by their new place, read in a run's folder.
 _MOVED = {
     "loss.memory": "loss.memory.size",

@@ -21,8 +21,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from uncollapse._base.check import InputError, check_choice
 
-__all__ = ["ALONE", "FirstRankError", "LostRankError", "Ranks", "gather", "join", "sum_gradients"]
-
 T = TypeVar("T")
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
 

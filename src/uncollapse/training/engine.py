@@ -39,8 +39,6 @@ from uncollapse.training.session import Session
 if TYPE_CHECKING:
     from uncollapse._base.progress import Console
 
-__all__ = ["TrainingError", "train"]
-
 _OF_A_SWEEP = "failure.json"  # beside a run that failed before it began
 _NAMED = 5  # skipped files that a summary names
 

@@ -30,8 +30,6 @@ from uncollapse.training.distributed import ALONE, Ranks, gather
 from uncollapse.training.run import Run
 from uncollapse.training.sections import EvaluateConfig
 
-__all__ = ["embed", "evaluate", "evaluate_splits", "find_judges", "scores_of"]
-
 RERANKED = "reranked/"  # before the names of figures after re-ranking
 VERIFICATION = "verification/"  # before the names of figures that are of pairs
 _KS = (1, 5, 10)

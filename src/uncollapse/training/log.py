@@ -16,8 +16,6 @@ from uncollapse.integrations.loggers import open_logger
 from uncollapse.training.config import Config
 from uncollapse.training.manifest import Manifest
 
-__all__ = ["Log", "repair_log"]
-
 
 class Log:
     """The log of a run. Opening it drops what is past the offset; without a path it writes nothing.

@@ -11,8 +11,6 @@ from typing import Any
 
 from uncollapse._base.files import DamagedFileError, read_json, write_json
 
-__all__ = ["Manifest", "record_files"]
-
 _MANIFEST = "manifest.json"
 _FORMAT = 1
 

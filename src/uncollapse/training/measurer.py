@@ -37,8 +37,6 @@ from uncollapse.training.measures import BatchFigures, Measures, Moment, NotMeas
 from uncollapse.training.run import Run, check_trusted, warn_user
 from uncollapse.training.session import endless, first_network
 
-__all__ = ["Measurer", "choose_samples", "measure_run", "settled_copy", "start_network"]
-
 _BATCHES = 8
 _ROWS = 2000
 

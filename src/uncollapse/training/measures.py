@@ -51,8 +51,6 @@ from uncollapse.health.advice import RunSettings
 from uncollapse.health.verdict import Health
 from uncollapse.training.manifest import Manifest, record_files
 
-__all__ = ["Measures", "NotMeasuredError", "RunFolder", "name_labels", "write_measures"]
-
 T = TypeVar("T")
 ROW_FILES = ("embeddings-before.safetensors", "embeddings-after.safetensors", "samples.safetensors")
 _FORMAT = 1

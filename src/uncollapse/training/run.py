@@ -18,8 +18,6 @@ from uncollapse.training.checkpoint import Checkpoint, CheckpointError, Checkpoi
 from uncollapse.training.config import Config, parse_config, with_new_names
 from uncollapse.training.measures import RunFolder
 
-__all__ = ["Run", "UntrustedCodeError"]
-
 
 @dataclass(frozen=True, eq=False)
 class Chosen:

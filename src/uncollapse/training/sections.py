@@ -24,8 +24,6 @@ from uncollapse.losses.registry import always_normalizes, loss_settings
 from uncollapse.mining.false_negatives import FalseNegatives
 from uncollapse.mining.miner import FALLBACKS, KEEP, NEGATIVES, POSITIVES
 
-__all__ = ["LOSSES", "AnyLoss", "EvaluateConfig", "LossConfig", "Section"]
-
 
 class Section(BaseModel):
     """Keys with defaults. Unknown keys, invalid values and booleans for numbers are refused.

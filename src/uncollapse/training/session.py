@@ -32,8 +32,6 @@ from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, LostRankError, Ranks
 from uncollapse.training.evaluation import evenly_spaced
 
-__all__ = ["Session", "SessionTrial", "batches_from", "endless", "first_network"]
-
 
 def batches_from(
     place: int, data: LabelledImages, sampler: SeededBatches, workers: int, ranks: Ranks
