@@ -9,7 +9,6 @@ from rich.console import Console
 from support.errors import refused
 from uncollapse._base.table import Table
 from uncollapse.cli.datasets import copy_lines, survey_table
-from uncollapse.cli.forecast import race_table
 from uncollapse.cli.printing import (
     ScoreLine,
     failed_rules,
@@ -29,6 +28,7 @@ from uncollapse.metrics import Interval
 from uncollapse.papers import ItemPage
 from uncollapse.papers.comparison import Finding, Score, Scorecard
 from uncollapse.papers.items import Recorded
+from uncollapse.report.forecast_page import race_table
 from uncollapse.sweep.grid import Plan
 from uncollapse.training.predictions import Entrant, RaceResult
 
@@ -63,7 +63,7 @@ def test_races_name_their_split_and_every_result(width):
         Entrant(own, 0.704, None, None, None, "shrinks"),
     )
     text = shown(width, race_table(RaceResult(race, own, entrants)))
-    check(text, width, {"train", "R@1", "98.7", "wins", "shrinks", "scale-free", "+0.704"})
+    check(text, width, {"train", "R@1", "98.7", "chosen", "shrinks", "scale-free", "+0.704"})
 
 
 def test_scores_show_every_metric_of_every_split(width):

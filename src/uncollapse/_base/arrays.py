@@ -65,7 +65,9 @@ def as_rows(x: ArrayLike, name: str = "x", *, min_rows: int = 1) -> Tensor:
     """
     tensor = _tensor(x, name, "a 2-D array of numbers")
     if tensor.ndim != 2:
-        given = f"shape {tuple(tensor.shape)}{_dimension_hint(tensor)}"
+        hint = "labels? the embeddings come first; points on a line are x[:, None]"
+        hint = "one row for each point: x.flatten(1)" if tensor.ndim > 2 else hint
+        given = f"shape {tuple(tensor.shape)}" + f" ({hint})" * bool(tensor.ndim)
         raise InputError(name, given, "a 2-D array, one row per point")
     rows, columns = tensor.shape
     if rows < min_rows or columns < 1:
@@ -208,13 +210,6 @@ def _is_no_class(label: object) -> bool:
     if isinstance(label, Real):
         return label != label // 1
     return label is None or isinstance(label, complex)
-
-
-def _dimension_hint(tensor: Tensor) -> str:
-    """A hint for embeddings that are not 2-D."""
-    if tensor.ndim == 1:
-        return " (labels? the embeddings come first; points on a line are x[:, None])"
-    return " (one row for each point: x.flatten(1))" if tensor.ndim > 2 else ""
 
 
 def _label_hint(array: Array) -> str:

@@ -7,6 +7,7 @@ the new one, never a part of it, whatever happens to the writer.
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, TextIO, cast
 
 from uncollapse._base.check import InputError
 
@@ -48,7 +49,9 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """
     if path.is_dir() and not folder:
         raise InputError("output", f"{path}, a folder", "the name of a file")
-    direct = _is_direct(path)
+    # A device, a pipe or an open file of this process.
+    is_open = str(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
+    direct = path.exists() and (is_open or not (path.is_file() or path.is_dir()))
     target = Path(os.path.realpath(path)) if path.is_symlink() and not direct else path
     aside = _beside(Path(tempfile.gettempdir()) / path.name if direct else target)
     try:
@@ -59,20 +62,18 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
         for part in filter(Path.is_file, [aside, *aside.rglob("*")]):
             sync(part)
         (_pour if direct else _put)(aside, target)
-    except OSError as error:
-        if error.errno is not None and error.filename is None:  # a full disk
+    except Exception as error:
+        if "No space left on device" in str(
+            error
+        ):  # some writers have an error of their own for it
+            full = errno.ENOSPC
+            raise OSError(full, os.strerror(full), str(path)) from error
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         aside.unlink(missing_ok=True)
-
-
-@contextmanager
-def streamed_aside(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file to write to, as `written_aside` does, for content made in pieces."""
-    with written_aside(path) as aside, aside.open("wb") as file:
-        yield file
 
 
 def write_text(path: Path, text: str) -> None:
@@ -210,12 +211,6 @@ def _put(aside: Path, path: Path) -> None:
         raise
     shutil.rmtree(old, ignore_errors=True)
     sync(path.parent)
-
-
-def _is_direct(path: Path) -> bool:
-    """Whether it is a device, a pipe or an open file of this process."""
-    is_open = str(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
-    return path.exists() and (is_open or not (path.is_file() or path.is_dir()))
 
 
 def _pour(aside: Path, path: Path) -> None:

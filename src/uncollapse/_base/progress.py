@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from uncollapse._base.check import InputError
 from uncollapse._base.table import wrapped_for
 
 if TYPE_CHECKING:
-    from rich.console import Console as Console  # where others name the type
+    from rich.console import Console
 
 Report = Callable[[int, int], None]  # told (done, total)
 ProgressOption = bool | Report | None
@@ -35,7 +36,9 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
     elif not isinstance(progress, bool | None):
         raise InputError("progress", repr(progress), "True, False, None or a function(done, total)")
     elif progress is not False and in_notebook():
-        yield from _bar_in_notebook(title)
+        drawn = _BarInNotebook()
+        yield lambda done, total: drawn.draw(done, total, title)
+        drawn.close()
     elif progress or (progress is None and sys.stderr.isatty()):
         from rich.console import Console
         from rich.progress import Progress
@@ -53,16 +56,25 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-def _bar_in_notebook(title: str) -> Iterator[Report]:
+class _BarInNotebook:
     """One that the browser draws, where rich would need ipywidgets; gone when the work is done."""
-    output = import_module("IPython.display")
-    bar = output.display(output.HTML(""), display_id=True)
-    yield lambda n, of: bar.update(output.HTML(f"<progress value={n} max={of}></progress> {title}"))
-    bar.update(output.HTML(""))
+
+    def __init__(self) -> None:
+        self._output = import_module("IPython.display")
+        self._shown = self._output.display(self._output.HTML(""), display_id=True)
+
+    def draw(self, done: int, total: int, text: str) -> None:
+        bar = f"<progress value={done} max={total}></progress> {escape(text)}"
+        self._shown.update(self._output.HTML(bar))
+
+    def close(self) -> None:
+        self._shown.update(self._output.HTML(""))
 
 
 class ProgressLine:
-    """Shows step, loss, diameter, verdict, R@1 and time left of a run; silent off a terminal.
+    """Shows step, loss, diameter, verdict, R@1 and time left of a run; else silent.
+
+    On a terminal, and without the time in a notebook.
 
     The values stand under the bar: 80 columns have no room for both. `start` is the step that a
     resumed run goes on from.
@@ -76,7 +88,10 @@ class ProgressLine:
         from rich.live import Live
         from rich.text import Text
 
-        self.console = console or Console(stderr=True)
+        in_browser = console is None and in_notebook()
+        self.console = console or Console(stderr=not in_browser)
+        self._in_browser = _BarInNotebook() if in_browser else None
+        self._title, self._total = title, total
         self._values: dict[str, str] = {}
         name, bar = progress.TextColumn("{task.description}"), progress.BarColumn(bar_width=24)
         columns = (name, bar, progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
@@ -88,12 +103,14 @@ class ProgressLine:
         )
 
     def __enter__(self) -> ProgressLine:
-        if self.console.is_terminal:
+        if self.console.is_terminal and self._in_browser is None:
             self._live.start(refresh=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+        if self._in_browser is not None:
+            self._in_browser.close()
 
     def show(self, step: int, values: Mapping[str, object]) -> None:
         """Move to `step`; known values are shown until they change.
@@ -107,16 +124,12 @@ class ProgressLine:
                 title = f"R@{k} on {split}" if recall else key
                 self._values[title] = f"{title} {value:{form}}"
         self._bar.update(self._task, completed=step)
+        if self._in_browser is not None:
+            known = " ".join([self._title, *self._values.values()])
+            self._in_browser.draw(step, self._total, known)
 
     def note(self, text: str) -> None:
         """A line that stays; on a terminal it is wrapped between words."""
         if self.console.is_terminal:
             text = wrapped_for(self.console.width, text)
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def quiet_console() -> Console:
-    """A console that shows nothing."""
-    from rich.console import Console
-
-    return Console(quiet=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from uncollapse._base.check import InputError, check_int, check_number
-from uncollapse._base.files import streamed_aside, write_text
+from uncollapse._base.files import write_text, written_aside
 from uncollapse._base.table import short_id
 from uncollapse.charts.marks import HEIGHT, LIGHT, WIDTH, Group, Mark, Text, css_variables, drawn
 from uncollapse.charts.text import safe_text, text_width, wrapped
@@ -116,8 +116,8 @@ def png(chart: Chart, scale: float = 2.0) -> bytes:
         raise RuntimeError("no font for the words of a PNG: Pillow was built without FreeType")
     with TemporaryDirectory() as folder:
         path = Path(folder, "font.ttf")
-        with streamed_aside(path) as file:
-            file.write(font.font_bytes)
+        with written_aside(path) as aside:
+            aside.write_bytes(font.font_bytes)
         fonts, family = [str(path)], font.getname()[0]
         return resvg_py.svg_to_bytes(svg_string=text, font_files=fonts, sans_serif_family=family)
 
@@ -131,8 +131,8 @@ def save(chart: Chart, path: str | Path, *, scale: float = 2.0) -> Path:
     if path.suffix == ".svg":
         write_text(path, svg(chart))
     elif path.suffix == ".png":
-        with streamed_aside(path) as file:
-            file.write(png(chart, scale))
+        with written_aside(path) as aside:
+            aside.write_bytes(png(chart, scale))
     else:
         raise InputError("path", repr(str(path)), "a name that ends in .svg or .png")
     return path

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uncollapse._base.files import read_json, streamed_aside, write_json
+from uncollapse._base.files import read_json, write_json, written_aside
 from uncollapse._base.lock import FileLock
 from uncollapse._base.progress import ProgressOption, Report, progress_reporter
 from uncollapse.data.images import FileSource, decode_all
@@ -210,7 +210,7 @@ def _write(manifest: Path, fingerprint: str, build: _Build, report: Report) -> N
     """Build into a new file, name it in the manifest, and remove files no longer in use."""
     values = manifest.with_name(f"{manifest.stem}-{uuid.uuid4().hex[:12]}.bin")
     try:
-        with streamed_aside(values) as file:
+        with written_aside(values) as aside, aside.open("wb") as file:
             entry = build(file, report)
         write_json(manifest, entry | {"fingerprint": fingerprint, "values": values.name})
     except BaseException:
