@@ -303,3 +303,16 @@ def test_a_folder_is_refused_where_a_file_is_to_be_written(tmp_path, monkeypatch
         with refused("output"):
             files.write_text(folder, "x")
     assert names(tmp_path) == ["link"]
+
+
+def test_a_full_disk_that_a_library_tells_in_an_error_of_its_own_is_the_same_error(tmp_path):
+    from safetensors import SafetensorError
+
+    target = tmp_path / "a.safetensors"
+    told = SafetensorError(
+        "Error while serializing: I/O error: No space left on device (os error 28)"
+    )
+    with pytest.raises(OSError, match="No space left") as error, files.written_aside(target):
+        raise told
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(target))
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 import io
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -83,6 +84,19 @@ def test_off_a_terminal_a_run_s_line_is_quiet_but_notes_stay():
         line.show(1, {"loss": 0.25})
         line.note("saved")
     assert screen.getvalue().strip() == "saved"
+
+
+def test_in_a_notebook_a_run_s_line_is_a_bar_of_the_browser(monkeypatch):
+    shown = []
+    output = SimpleNamespace(
+        HTML=str, display=lambda *_, **__: SimpleNamespace(update=shown.append)
+    )
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(progress, "import_module", lambda name: output)
+    with ProgressLine("a <run>", 10) as line:
+        line.show(3, {"loss": 0.25, "other": 3})
+    assert shown[0] == "<progress value=3 max=10></progress> a &lt;run&gt; loss 0.2500"
+    assert shown[-1] == ""
 
 
 @pytest.mark.processes

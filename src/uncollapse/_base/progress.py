@@ -36,9 +36,9 @@ def progress_reporter(progress: ProgressOption, title: str) -> Iterator[Report]:
     elif not isinstance(progress, bool | None):
         raise InputError("progress", repr(progress), "True, False, None or a function(done, total)")
     elif progress is not False and in_notebook():
-        drawn = _BarInNotebook()
-        yield lambda done, total: drawn.draw(done, total, title)
-        drawn.close()
+        draw = _bar_in_notebook()
+        yield lambda done, total: draw(done, total, title)
+        draw(0, 0, "")
     elif progress or (progress is None and sys.stderr.isatty()):
         from rich.console import Console
         from rich.progress import Progress
@@ -56,19 +56,16 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-class _BarInNotebook:
-    """One that the browser draws, where rich would need ipywidgets; gone when the work is done."""
+def _bar_in_notebook() -> Callable[[int, int, str], None]:
+    """One that the browser draws, where rich would need ipywidgets; gone where the total is 0."""
+    output = import_module("IPython.display")
+    bar = output.display(output.HTML(""), display_id=True)
 
-    def __init__(self) -> None:
-        self._output = import_module("IPython.display")
-        self._shown = self._output.display(self._output.HTML(""), display_id=True)
+    def draw(done: int, total: int, text: str) -> None:
+        html = f"<progress value={done} max={total}></progress> {escape(text)}"
+        bar.update(output.HTML(html if total else ""))
 
-    def draw(self, done: int, total: int, text: str) -> None:
-        bar = f"<progress value={done} max={total}></progress> {escape(text)}"
-        self._shown.update(self._output.HTML(bar))
-
-    def close(self) -> None:
-        self._shown.update(self._output.HTML(""))
+    return draw
 
 
 class ProgressLine:
@@ -90,8 +87,7 @@ class ProgressLine:
 
         in_browser = console is None and in_notebook()
         self.console = console or Console(stderr=not in_browser)
-        self._in_browser = _BarInNotebook() if in_browser else None
-        self._title, self._total = title, total
+        self._draw = _bar_in_notebook() if in_browser else None
         self._values: dict[str, str] = {}
         name, bar = progress.TextColumn("{task.description}"), progress.BarColumn(bar_width=24)
         columns = (name, bar, progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
@@ -103,14 +99,14 @@ class ProgressLine:
         )
 
     def __enter__(self) -> ProgressLine:
-        if self.console.is_terminal and self._in_browser is None:
+        if self.console.is_terminal and self._draw is None:
             self._live.start(refresh=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
-        if self._in_browser is not None:
-            self._in_browser.close()
+        if self._draw is not None:
+            self._draw(0, 0, "")
 
     def show(self, step: int, values: Mapping[str, object]) -> None:
         """Move to `step`; known values are shown until they change.
@@ -124,9 +120,10 @@ class ProgressLine:
                 title = f"R@{k} on {split}" if recall else key
                 self._values[title] = f"{title} {value:{form}}"
         self._bar.update(self._task, completed=step)
-        if self._in_browser is not None:
-            known = " ".join([self._title, *self._values.values()])
-            self._in_browser.draw(step, self._total, known)
+        if self._draw is not None:
+            task = self._bar.tasks[0]
+            text = " ".join([task.description, *self._values.values()])
+            self._draw(step, int(task.total or 0), text)
 
     def note(self, text: str) -> None:
         """A line that stays; on a terminal it is wrapped between words."""

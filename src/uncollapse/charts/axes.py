@@ -33,7 +33,9 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """The place of a value, to a tenth of a unit."""
-        at, low, high = map(self._inner, (value, self.low, self.high))
+        at, low, high = value, self.low, self.high
+        if self.log:
+            at, low, high = (math.log10(max(x, _LEAST)) for x in (at, low, high))
         share = (at - low) / ((high - low) or 1.0)
         return round(self.start + share * (self.end - self.start), 1)
 
@@ -84,9 +86,6 @@ class Scale:
         last = math.floor(self.high / step + 1e-9)
         digits = max(0, 1 - math.floor(math.log10(step)))
         return [round(i * step, digits) for i in range(first, last + 1)]
-
-    def _inner(self, value: float) -> float:
-        return math.log10(max(value, _LEAST)) if self.log else value
 
 
 def finite(values: Iterable[float]) -> list[float]:

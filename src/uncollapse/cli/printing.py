@@ -267,8 +267,12 @@ def _explain(error: Exception) -> tuple[int, str]:
         hint = "" if context is None else f" (see: {context.command_path} --help)"
         return USER_ERROR, one_line(error.format_message()) + hint  # type: ignore[attr-defined]
     if type(error).__module__.startswith("uncollapse."):  # our own errors are written for people
-        return USER_ERROR, _our_words(error)
-    if _no_memory(error):
+        keys = getattr(error, "errors", ())  # training's WrongKeysError: a line for each key
+        lines = str(error).splitlines()[0], *(f"- {one_line(str(key))}" for key in keys)
+        return USER_ERROR, "\n".join(lines) if keys else one_line(str(error))
+    # NumPy's error, or torch's on the CPU or a GPU.
+    torchs = "allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError"
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and torchs):
         fewer = "try smaller batches (batch.p, batch.k, evaluate.batch), model.dim or data.size"
         return USER_ERROR, f"out of memory: {fewer} ({one_line(str(error))})"
     if isinstance(error, OSError):
@@ -276,17 +280,3 @@ def _explain(error: Exception) -> tuple[int, str]:
         return USER_ERROR, one_line(f"{named}{error.strerror or error}")
     hint = "this is a bug in uncollapse: run again with --debug and report what it prints"
     return BUG, one_line(f"{type(error).__name__}: {error} ({hint})")
-
-
-def _our_words(error: Exception) -> str:
-    keys = getattr(error, "errors", ())  # training's WrongKeysError: a line for each key
-    if not keys:
-        return one_line(str(error))
-    head = str(error).splitlines()[0]
-    return "\n".join([head, *(f"- {one_line(str(key))}" for key in keys)])
-
-
-def _no_memory(error: Exception) -> bool:
-    """Whether it is NumPy's error for that, or torch's, on the CPU or a GPU."""
-    torchs = "allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError"
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and torchs)

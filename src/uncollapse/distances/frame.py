@@ -577,7 +577,11 @@ class Batch:
             numbers = numbers.to(device, non_blocking=True)
             ref_numbers = None if ref_numbers is None else ref_numbers.to(device, non_blocking=True)
             ranges = _class_ranges(numbers, numbers if ref_numbers is None else ref_numbers)
-            to_read += [*torch.aminmax(numbers), *_class_counts(*ranges, apart)]
+            order, low, high = ranges
+            positives = high - low - int(not apart)
+            pairs = positives * (len(order) - (high - low))
+            counts = positives.max(), (pairs > 0).sum(), positives.sum(), pairs.sum()
+            to_read += [*torch.aminmax(numbers), *counts]
         size, smallest, *read = torch.stack([value.to(reach.dtype) for value in to_read]).tolist()
         if not math.isfinite(size):
             points(rows.detach(), "embeddings")  # raises, naming the rows
@@ -657,13 +661,6 @@ def _class_ranges(labels: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, T
     ordered, order = torch.sort(candidates, stable=True)
     low = torch.searchsorted(ordered, labels)
     return order, low, torch.searchsorted(ordered, labels, right=True)
-
-
-def _class_counts(order: Tensor, low: Tensor, high: Tensor, apart: bool) -> list[Tensor]:
-    """`most`, `usable`, `pairs` and `triplets` of `Classes`."""
-    positives = high - low - int(not apart)
-    pairs = positives * (len(order) - (high - low))
-    return [positives.max(), (pairs > 0).sum(), positives.sum(), pairs.sum()]
 
 
 def true_entries(mask: Tensor, count: int | None) -> tuple[Tensor, Tensor]:

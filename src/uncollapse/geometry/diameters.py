@@ -44,24 +44,7 @@ def diameter_bracket(x: Tensor, work: float = math.inf) -> tuple[float, float]:
     >>> diameter_bracket(torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 1.0]]))
     (5.0, 5.0)
     """
-    return _diameter(x.detach().cpu(), work)
-
-
-def class_diameters(x: ArrayLike, labels: ArrayLike) -> dict[object, float]:
-    """Diameter of each class, by label in sorted order. Each class is measured about its own mean.
-
-    >>> class_diameters([[0.0], [1.0], [5.0]], ["a", "a", "b"])
-    {'a': 1.0, 'b': 0.0}
-    """
-    tensor = points(x).detach().cpu()
-    layout = ClassLayout.of(labels, len(tensor))
-    return {
-        label: _diameter(tensor[torch.from_numpy(layout.members(c))])[0]
-        for c, label in enumerate(layout.classes.tolist())
-    }
-
-
-def _diameter(x: Tensor, work: float = math.inf) -> tuple[float, float]:
+    x = x.detach().cpu()
     if len(x) ** 2 * x.shape[1] <= _FEW:
         wide = x.double()
         gaps = wide[:, None] - wide
@@ -83,6 +66,20 @@ def _diameter(x: Tensor, work: float = math.inf) -> tuple[float, float]:
     best = _scan(frame.at(kept[:most]).kept(), best)
     unit = float(frame.unit)
     return best * unit, max(best, bound * (1.0 + frame.gamma)) * unit
+
+
+def class_diameters(x: ArrayLike, labels: ArrayLike) -> dict[object, float]:
+    """Diameter of each class, by label in sorted order. Each class is measured about its own mean.
+
+    >>> class_diameters([[0.0], [1.0], [5.0]], ["a", "a", "b"])
+    {'a': 1.0, 'b': 0.0}
+    """
+    tensor = points(x).detach().cpu()
+    layout = ClassLayout.of(labels, len(tensor))
+    return {
+        label: diameter_bracket(tensor[torch.from_numpy(layout.members(c))])[0]
+        for c, label in enumerate(layout.classes.tolist())
+    }
 
 
 def _farthest(a: Frame, b: Frame) -> float:
@@ -221,7 +218,10 @@ def thickness(x: ArrayLike) -> Thickness:
             hull = ConvexHull(z)
             z = z[hull.vertices]
             if len(z) <= _EXACT_VERTICES[n]:
-                normals = hull.equations[:, :-1] if n == 2 else _difference_normals(z)
+                if n > 2:  # of the facets of conv(A - A), whose inradius is θ
+                    differences = (z[:, None] - z[None]).reshape(-1, n)
+                    hull = ConvexHull(differences[np.abs(differences).max(axis=1) > 0])
+                normals = hull.equations[:, :-1]
     if len(normals):  # the narrowest slab lies flush with a facet
         direction = min(normals, key=lambda normal: _width(z, normal))
         width = _width(z, direction) * scale
@@ -259,15 +259,6 @@ def diameter_lower_bound(diameter_init: float, loss_init: float, c: float = 2.0)
     """
     start = check_number("diameter_init", diameter_init, 0.0)
     return start - check_number("c", c, 0.0) * check_number("loss_init", loss_init, 0.0)
-
-
-def _difference_normals(vertices: Array) -> Array:
-    """Normals of the facets of conv(A - A), whose inradius is θ."""
-    from scipy.spatial import ConvexHull
-
-    differences = (vertices[:, None] - vertices[None]).reshape(-1, vertices.shape[1])
-    hull = ConvexHull(differences[np.abs(differences).max(axis=1) > 0])
-    return np.asarray(hull.equations[:, :-1])
 
 
 def _width(x: Array, direction: Array) -> float:

@@ -197,11 +197,17 @@ class _Problem:
 def _solve(problem: _Problem, starts: int | None) -> tuple[Array, str, float]:
     """Nearly separated points in unit scale, how they were found, and a lower bound."""
     n, dim = problem.x.shape
-    if dim == 1 and _line_orders(problem) <= _LINE_ORDERS:
+    # A linear program for each order on the line; one and its mirror image are the same to an
+    # isometric error.
+    sizes = problem.layout.counts.tolist()
+    orders = math.factorial(len(sizes))
+    if problem.objective == "iso":
+        orders = orders * math.prod(map(math.factorial, sizes)) // 2
+    if dim == 1 and orders <= _LINE_ORDERS:
         programs = _isometric if problem.objective == "iso" else _displaced
         value, z = min(programs(problem), key=lambda answer: answer[0])
         # A gap for each neighbouring pair of classes was asked to be `rounding` wider than it must.
-        return z, "exact on the line", value - len(problem.layout.counts) * problem.rounding
+        return z, "exact on the line", value - len(sizes) * problem.rounding
     lower = _certified_lower_bound(problem)
     shrunk = _shrunk(problem)
     size = n * (n - 1) // 2 * dim**2
@@ -223,15 +229,6 @@ def _repairs(problem: _Problem, z: Array) -> Iterator[Array]:
             yield repaired
     if problem.alpha == 0.0:
         yield problem.class_means(problem.x)[problem.layout.ids]
-
-
-def _line_orders(problem: _Problem) -> int:
-    """How many linear programs an exact answer on a line takes: one for each order."""
-    orders = math.factorial(len(problem.layout.counts))
-    if problem.objective == "haus":
-        return orders
-    # An order and its mirror image are the same to an isometric error.
-    return orders * math.prod(math.factorial(k) for k in problem.layout.counts.tolist()) // 2
 
 
 def _displaced(problem: _Problem) -> Iterator[tuple[float, Array]]:

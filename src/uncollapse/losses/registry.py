@@ -25,23 +25,8 @@ from uncollapse.losses.triplet import TripletLoss as TripletLoss
 
 LOSSES: Mapping[str, type[TupleLoss]] = {
     kind.info.name: kind
-    for kind in (
-        TripletLoss,
-        MarginLoss,
-        ContrastiveLoss,
-        MultiSimilarityLoss,
-        ProxyNCALoss,
-        NPairLoss,
-        SupConLoss,
-        ProxyAnchorLoss,
-        CircleLoss,
-        NTXentLoss,
-        ArcFaceLoss,
-        CosFaceLoss,
-        SoftTripleLoss,
-        SmoothAPLoss,
-        SpreadLoss,
-    )
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, TupleLoss) and kind is not TupleLoss
 }
 _GIVEN = ("miner", "num_classes", "dim", "size", "generator")  # set by model, data and mining
 

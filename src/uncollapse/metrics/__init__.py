@@ -20,12 +20,7 @@ from uncollapse.metrics.collapse import (
 )
 from uncollapse.metrics.comparison import compare_embeddings
 from uncollapse.metrics.evaluation import Scores, cluster_rows, evaluate_rows
-from uncollapse.metrics.intervals import (
-    Interval,
-    compare_seeds,
-    confidence,
-    over_seeds,
-)
+from uncollapse.metrics.intervals import Interval, compare_seeds, confidence, over_seeds
 from uncollapse.metrics.re_identification import ReidResult, reid
 from uncollapse.metrics.repair import fit_repair
 from uncollapse.metrics.reranking import ReRanking, rerank

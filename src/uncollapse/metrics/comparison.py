@@ -14,7 +14,7 @@ from uncollapse._base.arrays import Array, ArrayLike, class_ids, points
 from uncollapse._base.check import InputError, check_int, check_number, percent
 from uncollapse.distances import unit_rows
 from uncollapse.metrics.intervals import Interval, confidence
-from uncollapse.metrics.nearest_rows import nearest
+from uncollapse.metrics.nearest_rows import nearest_of
 from uncollapse.metrics.ranking import QUERIES, check_directions, sample_queries
 from uncollapse.metrics.retrieval_scores import RetrievalResult, retrieval
 from uncollapse.metrics.verification_scores import listed_distances
@@ -127,12 +127,6 @@ def paired_recall(
     if np.isnan(changes).all():
         return None
     return PairedRecall(before, after, changes, confidence(changes))
-
-
-def nearest_of(x: Tensor, queries: Array, k: int) -> Array:
-    """The k nearest rows of each query among all others."""
-    rows = torch.from_numpy(queries)
-    return nearest(x[rows], x, k, exclude=rows).rows.numpy()
 
 
 def shares_in_common(before: Array, after: Array) -> Array:

@@ -66,6 +66,12 @@ def nearest(
     return Neighbours(torch.from_numpy(rows).to(queries.device), distances)
 
 
+def nearest_of(x: Tensor, queries: Array, k: int) -> Array:
+    """The k nearest rows of each query among all others."""
+    rows = torch.from_numpy(queries)
+    return nearest(x[rows], x, k, exclude=rows).rows.numpy()
+
+
 def near_lists(
     x: Tensor, k: int, *, normalize: bool, max_memory: int, report: Report
 ) -> tuple[Array, Array]:

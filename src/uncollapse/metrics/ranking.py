@@ -588,19 +588,14 @@ def positive_ranks(
         for part in plan.ranges:
             low, high = part.start, part.stop
             if decided:
-                yield _decided_ranks(task, part, last=ties == "pessimistic")
+                behind = task.negatives[part] if ties == "pessimistic" else 0
+                before = np.cumsum(task.counts[part]) - task.counts[part] - behind
+                ranks = np.arange(task.counts[part].sum()) - np.repeat(before, task.counts[part])
+                yield low, high, np.r_[0, np.cumsum(task.counts[part])], ranks
                 continue
             counts = _start_counts(task, scan, low, high, to_threshold)
             _count_all(scan, counts, low, high, plan, lambda: report(next(ticks), total))
             yield low, high, counts.start.cpu().numpy(), counts.ranks()
-
-
-def _decided_ranks(task: Comparison, part: slice, *, last: bool) -> RankBlock:
-    """Ranks where all rows coincide, or none is a negative; `last`: positives behind negatives."""
-    counts = task.counts[part]
-    start = np.r_[0, np.cumsum(counts)]
-    before = start[:-1] - (task.negatives[part] if last else 0)
-    return part.start, part.stop, start, np.arange(start[-1]) - np.repeat(before, counts)
 
 
 def _count_all(

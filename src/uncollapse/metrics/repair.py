@@ -12,8 +12,10 @@ from uncollapse._base.arrays import Array, ArrayLike, label_array, points
 from uncollapse._base.check import InputError, check_choice
 from uncollapse.distances import unit_rows
 from uncollapse.metrics.collapse import directions
-from uncollapse.metrics.comparison import PairedRecall, nearest_of, paired_recall, shares_in_common
+from uncollapse.metrics.comparison import PairedRecall, paired_recall, shares_in_common
+from uncollapse.metrics.nearest_rows import nearest_of
 from uncollapse.metrics.ranking import check_directions, sample_queries
+from uncollapse.metrics.retrieval_scores import retrieval
 
 REPAIRS = ("centre", "whiten", "remove-top")
 CONE_ROWS = 2048  # of more rows, so many are looked at
@@ -164,10 +166,8 @@ def _cosine_figures(name: str, z: Array, labels: Array | None) -> CosineFigures:
     )
     recall = None
     if labels is not None:
-        ids = np.unique(labels, return_inverse=True)[1]
-        several = np.bincount(ids)[ids] > 1  # R@1 is over rows whose class has another member
-        right = (_best(cosines) * (ids[:, None] == ids)).sum(axis=1)
-        recall = float(right[several].mean()) if several.any() else None
+        found = retrieval(unit, labels, ks=(1,), normalize=True, progress=False)
+        recall = found.recall[1] if found.queries > found.queries_without_match else None
     return CosineFigures(name, low, float(pairs.mean()), high, float16, int8, recall)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncollapse._base.arrays import Array, ArrayLike, as_rows, class_ids
+from uncollapse._base.arrays import Array, ArrayLike, as_rows, label_array
 from uncollapse._base.check import InputError, check_bool, check_int
 from uncollapse._base.extras import give_back_memory
 from uncollapse._base.result import Card, Shown
@@ -23,7 +23,7 @@ from uncollapse.health.verdict import VERDICTS, Health, Reference, Thresholds, c
 from uncollapse.metrics import Interval, confidence, evaluate_rows
 from uncollapse.metrics.collapse import spectrum
 from uncollapse.metrics.evaluation import fine_classes, sample_words
-from uncollapse.metrics.nearest_rows import nearest
+from uncollapse.metrics.nearest_rows import nearest_of
 from uncollapse.metrics.ranking import QUERIES, sample_queries
 from uncollapse.metrics.repair import CONE_ROWS, CosineFigures, cone_effects
 from uncollapse.metrics.spoiled_rows import SpoiledRows, find_spoiled
@@ -229,8 +229,12 @@ def diagnose(
     """
     z = as_rows(embeddings, "embeddings").detach().cpu()
     check_int("max_rows", max_rows, 8)
-    coarse, fine = _labels(labels, len(z), "labels"), _labels(fine_labels, len(z), "fine_labels")
-    named, spoiled = _labels(names, len(z), "names"), find_spoiled(z, progress=None)
+    given = {"labels": labels, "fine_labels": fine_labels, "names": names}
+    coarse, fine, named = (
+        None if values is None else label_array(values, len(z), name)
+        for name, values in given.items()
+    )
+    spoiled = find_spoiled(z, progress=None)
     # Where there are few classes or fine labels, modes are counted on more rows.
     many = fine is None and coarse is not None and len(np.unique(coarse)) > _COUNTED
     how: dict[str, Any] = {"fine_labels": fine, "before": before, "cosine": cosine}
@@ -324,13 +328,6 @@ def score(
     known = ranked.per_query if ranked.queries > ranked.queries_without_match else ()
     intervals = {t: confidence(ranked, name) for name, t in titles.items() if name in known}
     return {title: values[name] for name, title in titles.items()}, intervals
-
-
-def _labels(labels: ArrayLike | None, n: int, name: str) -> Array | None:
-    if labels is None:
-        return None
-    ids, classes = class_ids(labels, n, name)
-    return np.asarray(classes[ids])
 
 
 # What a cone does to searches by cosine, and what centring or whitening would give, in words.
@@ -493,8 +490,7 @@ def _map(result: Diagnosis) -> dict[str, Any]:
     if len(rows) < result.health.n:
         note += f", a sample of {len(rows):,} of {result.health.n:,} rows, evenly over classes"
     z = as_rows(result.embeddings, "embeddings")
-    at = torch.from_numpy(rows)
-    near = nearest(z[at], z, min(_JUDGES, len(z) - 1), exclude=at).rows.numpy()
+    near = nearest_of(z, rows, min(_JUDGES, len(z) - 1))
     kinds = {"By label": result.labels, "By fine label": result.fine_labels}
     known = {title: labels for title, labels in kinds.items() if labels is not None}
     views = [
@@ -534,18 +530,13 @@ def _flags(result: Diagnosis, rows: Array, near: Array) -> dict[str, Array]:
 
 def _score_table(result: Diagnosis) -> Table:
     names = list(dict.fromkeys(name for values in result.scores.values() for name in values))
-    used = Cell(result.scored_rows, len(result.scored))
-    rows = [
-        [kind, used, *(_score_cell(result, kind, name) for name in names)] for kind in result.scores
-    ]
-    return Table(["by", "rows", *names], rows)
-
-
-def _score_cell(result: Diagnosis, kind: str, name: str) -> Cell:
-    cell = parts.share_cell(result.scores[kind].get(name))
-    known = result.intervals.get(kind, {}).get(name)
-    note = f"{percent(known.low)} to {percent(known.high)}" if known else ""
-    return replace(cell, note=note)
+    table = Table(["by", "rows", *names])
+    for kind, values in result.scores.items():
+        known = result.intervals.get(kind, {})
+        notes = {name: f"{percent(i.low)} to {percent(i.high)}" for name, i in known.items()}
+        cells = (Cell(percent(values.get(n)), values.get(n), notes.get(n, "")) for n in names)
+        table.add(kind, Cell(result.scored_rows, len(result.scored)), *cells)
+    return table
 
 
 def _neighbours(result: Diagnosis) -> dict[str, Any] | None:

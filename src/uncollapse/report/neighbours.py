@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from uncollapse._base.arrays import Array, ArrayLike, as_rows
 from uncollapse._base.check import InputError
 from uncollapse._base.files import written_aside
 from uncollapse.health.figures import balanced_rows
-from uncollapse.metrics.nearest_rows import nearest
+from uncollapse.metrics.nearest_rows import nearest_of
 
 # Samples as pictures: arrays and tensors of any usual layout, image files, Pillow images.
 
@@ -204,9 +203,7 @@ def neighbourhood(embeddings: ArrayLike, labels: Array | None = None, k: int = 6
     chosen = spread_rows(labels, len(z), _QUERIES)
     if labels is not None:
         chosen = chosen[np.argsort(labels[chosen], kind="stable")]
-    at = torch.from_numpy(chosen)
-    rows = nearest(z[at], z, min(k, len(z) - 1), exclude=at).rows.numpy()
-    neighbours = Neighbourhood(chosen, rows)
+    neighbours = Neighbourhood(chosen, nearest_of(z, chosen, min(k, len(z) - 1)))
     return neighbours if labels is None else neighbours.by(labels)
 
 

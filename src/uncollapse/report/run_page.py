@@ -246,7 +246,8 @@ def curve_content(histories: Mapping[str, History]) -> dict[str, Any]:
             (run,) = histories
             lines = [(key_name(key).split(",")[0], key, run) for key in keys]
         # A run without this key keeps its place, so that each has one colour on the page.
-        series = [_series(name, histories[run].curves.get(key, ())) for name, key, run in lines]
+        drawn = ((name, histories[run].curves.get(key, ())) for name, key, run in lines)
+        series = [Series(name, [x for x, _ in line], [y for _, y in line]) for name, line in drawn]
         is_share = stem.rpartition("/")[2].startswith(_SHARES)
         charts.append(curves(title, series, events=events[:_FLAGS], percent=is_share))
     head = ["mark", *["run"] * several, "step", "what happened"]
@@ -290,10 +291,6 @@ def _families(histories: Mapping[str, History]) -> dict[str, list[str]]:
         if stem.endswith("@"):
             keys.sort(key=lambda key: float(key.rpartition("@")[2]))
     return families
-
-
-def _series(name: str, points: Sequence[tuple[int, float]]) -> Series:
-    return Series(name, [step for step, _ in points], [value for _, value in points])
 
 
 def race_content(history: History, titled: Callable[[str], str]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from uncollapse._base.arrays import Array, ArrayLike, label_array
 from uncollapse._base.check import visible
-from uncollapse._base.table import Table, percent
+from uncollapse._base.table import Cell, Table, percent
 from uncollapse.metrics.suspects import SuspectLabels
 from uncollapse.report.neighbours import contact_sheet, embedded, short_line
 from uncollapse.report.page import Page
@@ -88,5 +88,6 @@ def suspect_table(
         agree = f"{int((near == suggested).sum())} of {len(near)}"
         name = [] if names is None else [names[row]]
         words = *name, str(labels[row]), str(suggested), agree
-        table.add(row, *map(visible, words), round(float(result.wrong[row]), 3), kind)
+        wrong = float(result.wrong[row])
+        table.add(str(row), *map(visible, words), Cell(f"{wrong:.3f}", wrong), kind)
     return table

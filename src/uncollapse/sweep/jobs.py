@@ -231,7 +231,11 @@ def drive(
                     break
                 for job, result in engine.collect(_PERIOD):
                     running.discard(job.name)
-                    outcome = _outcome(job, engine.out / job.name, result)
+                    path = engine.out / job.name
+                    if result["status"] == "failed":
+                        write_json(path / "failure.json", dict(result))
+                    ended = result["status"], path, result["error"], result["seconds"]
+                    outcome = Outcome(job.name, *ended)
                     settle(job, outcome)
                     shown.note(f"{len(outcomes)}/{total}  {outcome}")
         finally:
@@ -241,12 +245,6 @@ def drive(
             parts.append(f"{total - len(outcomes)} to come; {time.monotonic() - begun:.0f} s")
             shown.note(", ".join(parts))
     return outcomes
-
-
-def _outcome(job: Job, path: Path, result: Mapping[str, Any]) -> Outcome:
-    if result["status"] == "failed":
-        write_json(path / "failure.json", dict(result))
-    return Outcome(job.name, result["status"], path, result["error"], result["seconds"])
 
 
 def _to_make(

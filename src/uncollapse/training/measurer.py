@@ -27,7 +27,7 @@ from uncollapse.health.figures import balanced_rows, with_modes
 from uncollapse.health.strategy import settings_of
 from uncollapse.losses import Loss
 from uncollapse.losses.memory import memories
-from uncollapse.metrics.nearest_rows import nearest
+from uncollapse.metrics.nearest_rows import nearest_of
 from uncollapse.training import measures as files
 from uncollapse.training.assemble import build_loss, build_sampler, load_eval_data, run_settings
 from uncollapse.training.config import Config
@@ -155,10 +155,13 @@ def choose_samples(data: LabelledImages, embeddings: Tensor) -> Samples | None:
     chosen = balanced_rows(ids, _QUERIES, np.random.default_rng(0))
     queries = torch.from_numpy(chosen[np.argsort(ids[chosen], kind="stable")])
     k = min(_NEIGHBOURS, len(embeddings) - 1)
-    near = nearest(embeddings[queries], embeddings, k, exclude=queries).rows
+    near = torch.from_numpy(nearest_of(embeddings, queries.numpy(), k))
     shown = torch.unique(torch.cat([queries, near.flatten()]))
     if data.holds_texts:
-        return Samples(queries, near, shown, texts=_short_texts(data.texts(shown) or []))
+        texts = data.texts(shown) or []
+        rows = rows_of_texts(texts)
+        rows = rows if rows.shape[1] <= _TEXT else rows_of_texts(texts, _TEXT)
+        return Samples(queries, near, shown, texts=rows)
     pixels = small_pictures(data.pixels(shown)) if len(data.shape) == 3 else None
     return Samples(queries, near, shown, pixels)
 
@@ -184,11 +187,6 @@ def small_pictures(pixels: Tensor, side: int = _SIDE) -> Tensor:
     return values.round().clamp(0, 255).to(torch.uint8)
 
 
-def _short_texts(texts: list[str]) -> Tensor:
-    rows = rows_of_texts(texts)
-    return rows if rows.shape[1] <= _TEXT else rows_of_texts(texts, _TEXT)
-
-
 class Measurer:
     """Measures a run into its folder: the definitions of all figures are in `measures`.
 
@@ -210,18 +208,12 @@ class Measurer:
             network, self.evaluated, self.config.evaluate, judges=self.judges, ranks=ranks
         )
 
-    def known(self) -> Measures | None:
-        """The measures taken so far, if any."""
-        try:
-            return self.run.measures()
-        except NotMeasuredError:
-            return None
-
     def drop_damaged(self) -> str | None:
         """Remove damaged measures, which are then taken again; return what was wrong."""
         try:
             files.check_rows(self.run.path)
-            self.known()
+            if files.measures_file(self.run.path).is_file():
+                self.run.measures()
         except (DamagedFileError, NotMeasuredError) as error:
             files.measures_file(self.run.path).unlink(missing_ok=True)
             return f"{error}; the measures are taken again"
@@ -238,8 +230,7 @@ class Measurer:
 
         `evaluated` is the evaluation of this network, if it was made already.
         """
-        known = self.known()
-        if known is not None:
+        if (known := self.run.known_measures()) is not None:
             return known
         moment, rows = self._moment(0, network, batches, evaluated)
         facts = {}
@@ -259,7 +250,7 @@ class Measurer:
 
         Where the untrained network was not measured, it is built again and measured first.
         """
-        known = self.known() or self.take_before(*_rebuilt(self.config, self.train))
+        known = self.run.known_measures() or self.take_before(*_rebuilt(self.config, self.train))
         if known.after is not None and known.after.step == step:
             return known
         batches = settled_copy(model, loss, self.config, self.train)[1]

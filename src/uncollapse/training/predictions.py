@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from torch import nn
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import write_csv
+from uncollapse._base.progress import Report
 from uncollapse.health import Forecast, Race, RunSettings, drift, forecast, strategy
 from uncollapse.health import race as races
 from uncollapse.health.advice import Strategy, changed_keys, contenders
@@ -31,8 +32,6 @@ from uncollapse.training.assemble import (
 from uncollapse.training.config import Config
 from uncollapse.training.session import Session, SessionTrial, first_network
 
-Progress = Callable[[int, int], None]
-
 
 def forecast_run(
     config: Config,
@@ -42,7 +41,7 @@ def forecast_run(
     *,
     c: float = 2.0,
     probe_steps: int = 0,
-    progress: Progress | None = None,
+    progress: Report | None = None,
 ) -> Forecast:
     """Ask `health.forecast` about a config's own data, network and triplet loss."""
     widths = list(dim or [config.model.dim])
@@ -134,7 +133,7 @@ class RaceResult:
 
 
 def race_run(
-    config: Config, *, steps: int | None = None, progress: Progress | None = None
+    config: Config, *, steps: int | None = None, progress: Report | None = None
 ) -> RaceResult:
     """Let strategies race as a run of this config begins, and say which to train with.
 
@@ -213,7 +212,7 @@ def _drifts(session: Session, strategies: Sequence[Strategy]) -> dict[Strategy, 
 class _FirstSteps(SessionTrial):
     """The first steps of a run, each with the learning rate and pool that the run has there."""
 
-    def __init__(self, session: Session, plan: races.RacePlan, progress: Progress | None) -> None:
+    def __init__(self, session: Session, plan: races.RacePlan, progress: Report | None) -> None:
         super().__init__(session)
         self._done, self._progress = 0, progress
         sizes = itertools.accumulate(plan.rungs, lambda n, _: -(-n // 2), initial=plan.strategies)

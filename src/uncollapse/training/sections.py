@@ -93,7 +93,9 @@ class DataConfig(Section):
     @classmethod
     def _pixels(cls, value: Any) -> int | list[int] | None:
         sides = value if isinstance(value, list | tuple) else [value, value]
-        if value is None or (len(sides) == 2 and all(_is_count(side) for side in sides)):
+        if value is None or (
+            len(sides) == 2 and all(type(side) is int and side > 0 for side in sides)
+        ):
             return list(value) if isinstance(value, tuple) else value
         raise ValueError("[height, width] or one number for a square, in pixels of at least 1")
 
@@ -257,10 +259,6 @@ class DistributedConfig(Section):
     """`[distributed]`: several ranks; `timeout` is the seconds to wait for a rank that hangs."""
 
     timeout: float = Field(1800.0, gt=0)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 # `[loss]`: one section for each loss, whose keys are the loss's own, with its bounds and defaults.
