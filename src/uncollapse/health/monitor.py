@@ -30,6 +30,7 @@ _SLACK = 1.5  # a bad verdict is withdrawn only at thresholds this much stricter
 _NEARLY = 1.1  # classes of one batch this near to the threshold call for a full measure
 _GAP, _CALLS = 5, 6  # steps between such measures, for the first so many of them
 _LATER = 15  # and from then on, while they find nothing
+_GROWTH = 5  # steps so far over the steps from one look to the next
 _MOST_ROWS = 1024  # of a batch on a device that are copied to the host
 
 
@@ -55,7 +56,7 @@ class _Counts:
 class CollapseMonitor:
     """Tells, batch by batch, whether an embedding is collapsing, why, and what to change.
 
-    Call `update` with each training batch. It looks at the first twenty, then less often, at last
+    Call `update` with each training batch. It looks at the first nine, then less often, at last
     every `look_every` steps, and at each while a verdict is about to change. Scale (diameter,
     spread, centre) is measured at each look; classes, dimensions and the rest every `every` steps
     on class-balanced recent rows, and at once if the classes of a batch look like points, or its
@@ -383,7 +384,7 @@ class CollapseMonitor:
             raw = replace(raw, verdict=current, reasons=getattr(self.health, "reasons", ()))
         calls, called_at = counts.calls
         called = 0 < calls < _CALLS and counts.step - called_at <= _GAP
-        later = min(self.look_every, max(1, (counts.step - counts.first_step + 1) // 10))
+        later = min(self.look_every, max(1, (counts.step - counts.first_step + 1) // _GROWTH))
         later = later if self.settings.batch_size != 1 else 1  # rows by themselves tell little
         counts.looked_at, counts.gap = counts.step, 1 if called or counts.disagreeing else later
         if raw.verdict == "healthy" and structural:

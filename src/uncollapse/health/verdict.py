@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -209,7 +209,8 @@ class Health(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in plain numbers, strings, lists and dicts; `from_dict` reads it back."""
-        return asdict(self, dict_factory=_plain)
+        plain: dict[str, Any] = _plain(self)
+        return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Health:
@@ -248,8 +249,13 @@ _PARTS = {"norms": Norms, "cosines": Cosines, "nearest": NearestLabels}
 _PARTS |= {"within": Histogram, "between": Histogram}
 
 
-def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in items}
+def _plain(value: Any) -> Any:
+    """As `asdict`, which copies every number of every tuple: a guard keeps such states often."""
+    if is_dataclass(value):
+        return {name: _plain(each) for name, each in vars(value).items()}
+    if isinstance(value, tuple) and value and is_dataclass(value[0]):
+        return tuple(map(_plain, value))
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _with_tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
