@@ -23,6 +23,7 @@ from uncollapse.data.registry import list_split
 from uncollapse.health import probe
 from uncollapse.papers.items import Request, Used, duration, today
 from uncollapse.sweep import Job, Outcome, is_collapsed, run_jobs
+from uncollapse.sweep.jobs import past_outcome
 from uncollapse.training import Config, Run, TrainingError, parse_config
 from uncollapse.training.assemble import load_data
 from uncollapse.training.predictions import stepping_of
@@ -79,15 +80,17 @@ class Setup:
             for name, cell in cells.items()
         }
 
-    def at_length(self, job: Job, folder: Path) -> Job:
-        """The job with the steps that it takes, by the log that there is: see `has_settled`."""
+    def at_length(self, job: Job, folder: Path, shown: bool) -> Job:
+        """The job with the steps it takes by its log (`has_settled`), or those `shown` so far."""
         run, steps = Run(folder / job.name), job.config.train.steps
-        sizes = {line["step"]: line["diameter"] for line in run.metrics() if "diameter" in line}
+        sizes = batch_diameters(run)
         while steps < self.settle and steps in sizes:
             seen = {step: size for step, size in sizes.items() if step <= steps}
-            if has_settled(seen, run.measures().before.batches.diameter):
+            longer = min(self.settle, steps * 3 // 2)
+            settled = has_settled(seen, run.measures().before.batches.diameter)
+            if settled or (shown and longer not in sizes):
                 break
-            steps = min(self.settle, steps * 3 // 2)
+            steps = longer
         return replace(job, config=job.config.with_changes({"train.steps": steps}))
 
     def seed_range(self, request: Request) -> range:
@@ -164,15 +167,23 @@ class Study:
         wanted = [of_cell[index] for index in range(len(seeds)) for of_cell in jobs.values()]
         alone = self.partial and request.scale == "paper" and request.processes is None
         folder, made, outcomes = request.runs(self.name), list[Job](), list[Outcome]()
-        while made != (longer := [setup.at_length(job, folder) for job in wanted]):
+        shown = request.processes == 0  # what has finished
+        while made != (longer := [setup.at_length(job, folder, shown) for job in wanted]):
             made = longer
-            outcomes = run_jobs(
-                made,
-                folder,
-                processes=1 if alone else request.processes,
-                retry_failed=not self.partial,
+            outcomes = (
+                [
+                    past_outcome(job, folder) or Outcome(job.name, "to come", folder / job.name)
+                    for job in made
+                ]
+                if shown
+                else run_jobs(
+                    made,
+                    folder,
+                    processes=1 if alone else request.processes,
+                    retry_failed=not self.partial,
+                )
             )
-            spent = _seconds(folder, outcomes)
+            spent = _seconds(folder, made, outcomes)
         done = {outcome.name: outcome.run for outcome in outcomes if outcome.status in _DONE}
         lost = [outcome for outcome in outcomes if outcome.name not in done]
         if lost and not (self.partial and done):
@@ -201,6 +212,11 @@ class Study:
         return Used(data.name, trained.data, real, words, seeds, spent)
 
 
+def batch_diameters(run: Run) -> dict[int, float]:
+    """The diameters of the training batches that were logged, by step."""
+    return {line["step"]: line["diameter"] for line in run.metrics() if "diameter" in line}
+
+
 def has_settled(sizes: Mapping[int, float], start: float) -> bool:
     """Whether the diameters of training batches, by step, no longer change, or have collapsed.
 
@@ -221,7 +237,7 @@ def has_settled(sizes: Mapping[int, float], start: float) -> bool:
     )
 
 
-_PROBE = 50  # steps
+PROBE = 50  # steps
 
 
 def _foretell(folder: Path, runs: Sequence[Run], setup: Setup) -> dict[str, float]:
@@ -233,21 +249,20 @@ def _foretell(folder: Path, runs: Sequence[Run], setup: Setup) -> dict[str, floa
             batches = iter(session.take_batch, None)
             given = ((images, session.class_of[rows]) for images, rows in batches)
             seen = probe(
-                session.model, session.loss, given, _PROBE, stepping=stepping_of(run.config)
+                session.model, session.loss, given, PROBE, stepping=stepping_of(run.config)
             )
             known[run.path.name] = seen.predicted
             write_json(folder / "forecasts.json", known)
     return known
 
 
-def _seconds(folder: Path, outcomes: Sequence[Outcome]) -> dict[str, float]:
+def _seconds(folder: Path, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> dict[str, float]:
     """What each run took, over the sessions in which it was lengthened; kept beside the runs."""
     known = _known(folder / "seconds.json")
-    for outcome in outcomes:
-        steps = str(outcome.run.summary["step"]) if outcome.status in _DONE else ""
-        known.setdefault(outcome.name, {})[steps] = outcome.seconds
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        known.setdefault(job.name, {})[str(job.config.train.steps)] = outcome.seconds
     write_json(folder / "seconds.json", known)
-    return {outcome.name: sum(known[outcome.name].values()) for outcome in outcomes}
+    return {job.name: sum(known[job.name].values()) for job in jobs}
 
 
 def _known(path: Path) -> dict[str, Any]:
