@@ -166,23 +166,20 @@ class Study:
         # run fills a GPU.
         wanted = [of_cell[index] for index in range(len(seeds)) for of_cell in jobs.values()]
         alone = self.partial and request.scale == "paper" and request.processes is None
-        folder, made, outcomes = request.runs(self.name), list[Job](), list[Outcome]()
-        shown = request.processes == 0  # what has finished
+        folder, shown = request.runs(self.name), request.processes == 0
+        made, outcomes, spent = list[Job](), list[Outcome](), dict[str, float]()
         while made != (longer := [setup.at_length(job, folder, shown) for job in wanted]):
             made = longer
-            outcomes = (
-                [
-                    past_outcome(job, folder) or Outcome(job.name, "to come", folder / job.name)
-                    for job in made
+            if shown:
+                past = [past_outcome(job, folder) for job in made]
+                outcomes = [
+                    outcome or Outcome(job.name, "to come", folder / job.name)
+                    for job, outcome in zip(made, past, strict=True)
                 ]
-                if shown
-                else run_jobs(
-                    made,
-                    folder,
-                    processes=1 if alone else request.processes,
-                    retry_failed=not self.partial,
-                )
-            )
+            else:
+                processes = 1 if alone else request.processes
+                again = not self.partial
+                outcomes = run_jobs(made, folder, processes=processes, retry_failed=again)
             spent = _seconds(folder, made, outcomes)
         done = {outcome.name: outcome.run for outcome in outcomes if outcome.status in _DONE}
         lost = [outcome for outcome in outcomes if outcome.name not in done]
