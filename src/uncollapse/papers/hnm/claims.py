@@ -229,7 +229,8 @@ def make(request: Request) -> Made:
         group.append([claim.status, *start[2:], *sides])
         by_claim.setdefault(claim.name, {}).setdefault(claim.status, []).append(example)
     notes = [*random_draws(request.seed), _LEGEND]
-    lines = [_line(name, by_claim[name]) for name in sorted(by_claim, key=_in_order)]
+    names = sorted(by_claim, key=lambda name: (-ord(name[0]), name))  # Theorem, corollary, (16)
+    lines = [_line(name, by_claim[name]) for name in names]
     verdicts = Table(_LINE, lines, "Claim by claim", verdict=1)
     page = ItemPage(_TITLE, [Table(_HEADINGS, cells), verdicts], notes=notes)
     # To show: one small table per example, so that it can be read in a narrow terminal.
@@ -239,11 +240,6 @@ def make(request: Request) -> Made:
     files.append(request.out / "claims-hnm-lines.csv")
     write_csv(files[-1], _LINE, lines)
     return Made(files, [replace(page, tables=[*small, verdicts])])
-
-
-def _in_order(name: str) -> tuple[bool, bool, str]:
-    """Theorems, corollary, equations."""
-    return name.startswith("("), name.startswith("Cor."), name
 
 
 def _line(name: str, statuses: Mapping[str, Sequence[Example]]) -> list[str]:
