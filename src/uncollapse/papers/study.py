@@ -257,7 +257,9 @@ def _seconds(folder: Path, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> 
     """What each run took, over the sessions in which it was lengthened; kept beside the runs."""
     known = _known(folder / "seconds.json")
     for job, outcome in zip(jobs, outcomes, strict=True):
-        known.setdefault(job.name, {})[str(job.config.train.steps)] = outcome.seconds
+        of_run = known.setdefault(job.name, {})
+        if outcome.status in (*_DONE, "failed"):
+            of_run.setdefault(str(job.config.train.steps), outcome.seconds)
     write_json(folder / "seconds.json", known)
     return {job.name: sum(known[job.name].values()) for job in jobs}
 
