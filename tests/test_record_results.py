@@ -93,3 +93,29 @@ def test_pages_of_earlier_versions_are_recorded_from_their_heads(tool, tmp_path)
     assert (row.time, row.data, row.real) == ("85 min", "Omniglot, no CUB-200-2011", "part")
     assert (row.seeds, row.network, row.date) == ("3", "conv2", "2026-11-16")
     assert not (tmp_path / "docs").exists()
+
+
+def test_holds_and_the_page_of_claims_are_those_of_the_tables(tool, tmp_path):
+    for item, scale, verdicts in (
+        ("table2", "laptop", ("yes (2 of 2 seeds)", "NO (0 of 2 seeds)")),
+        ("table6", "laptop", ("NO (0 of 2 seeds)", "not judged")),
+        ("fig8", "smoke", ("NO", "yes")),
+        ("eps-fig6", "laptop", ("yes", "")),
+    ):
+        make(tmp_path / "out", item, scale, CARS)
+        rows = [f"a: method {n},R@{n},1,2,,{verdict},," for n, verdict in enumerate(verdicts)]
+        table = tmp_path / "out" / item / scale / f"{item}.csv"
+        head = "what,metric,paper,ours,std,reproduced,by seed,before training"
+        table.write_text("\n".join([head, *rows]) + "\n")
+    found = recorded(tool, tmp_path)
+    assert {name: row.holds for name, row in found.items()} == {
+        "fig8": "not judged at this scale",
+        "table2": "in part",
+        "table6": "no",
+        "eps-fig6": "yes",
+    }
+    page = (tmp_path / "docs" / "claims.md").read_text()
+    assert "Of 3 items: in part 1, no 1, yes 1." in page
+    assert "- `table2`\n    - a: method 1: R@1\n" in page
+    assert "| **no** | 0 of 1; 1 not judged | laptop, 2 seeds |" in page
+    assert recorded(tool, tmp_path) == found

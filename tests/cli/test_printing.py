@@ -209,13 +209,15 @@ def test_a_miss_is_red_and_what_holds_is_green():
 def test_the_listing_says_time_data_and_whether_it_was_real(monkeypatch):
     assert "hours, GPU" in shown(200, listing_table())
     rows = {
-        "table5": Recorded("table5", "laptop", 5100.0, "Omniglot, no CUB-200-2011", "part", *"3xd"),
-        "fig4": Recorded("fig4", "laptop", 2.8, "", "", "", "", "d"),
+        "table5": Recorded(
+            *("table5", "laptop", 5100.0, "Omniglot, no CUB-200-2011", "part", "no"), *"3xd"
+        ),
+        "fig4": Recorded("fig4", "laptop", 2.8, "", "", "", "", "", "d"),
     }
     monkeypatch.setattr("uncollapse.papers.read_recorded", lambda: rows)
-    cells = {line[0].text: [cell.text for cell in line[3:7]] for line in listing_table().lines}
-    assert cells["table5"] == ["laptop", "85 min", "Omniglot, no CUB-200-2011", "part"]
-    assert cells["fig4"] == ["laptop", "2.8 s", "none", "–"]
+    cells = {line[0].text: [cell.text for cell in line[3:8]] for line in listing_table().lines}
+    assert cells["table5"] == ["no", "laptop", "85 min", "Omniglot, no CUB-200-2011", "part"]
+    assert cells["fig4"] == ["–", "laptop", "2.8 s", "none", "–"]
 
 
 @pytest.mark.parametrize(

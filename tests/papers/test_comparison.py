@@ -37,10 +37,10 @@ def test_a_miss_is_saved_as_one(tmp_path):
     comparison = compared(
         60.0, (39.0, 38.0), claims=[Finding("loss [a|b]", "falls", "rises", False)]
     )
-    request = Request("t", tmp_path / "new", "smoke")
+    request = Request("t", tmp_path / "new", "laptop")
     made = publish(request, "Title", comparison, notes=["A note."])
     page, comma = made.files
-    assert page.parent == tmp_path / "new" / "t" / "smoke"
+    assert page.parent == tmp_path / "new" / "t" / "laptop"
     text = page.read_text(encoding="utf-8")
     assert "| change | paper | ours | difference (ours − paper) | reproduced? |" in text
     change = "| R@1: a → b | 50.0 → 60.0 (+10.0) | 41.0 → 38.5 (-2.5) | -12.5 | NO (0 of 2 seeds) |"
@@ -48,12 +48,21 @@ def test_a_miss_is_saved_as_one(tmp_path):
     assert "| loss [a\\|b] | falls | rises | NO |" in text
     assert "| b | paper | 60 |\n| b | **ours** | **38.5 ± 0.7** |\n" in text
     assert "| b | ours − paper | -21.5 |" in text
-    assert text.startswith("# Title\n\n- command: `uncollapse reproduce t --scale smoke`\n")
+    assert text.startswith("# Title\n\n- command: `uncollapse reproduce t --scale laptop`\n")
     assert text.endswith("\n\nA note.\n")
     rows = rows_of(comma)
     assert rows[1]["by seed"] == "39.0000 38.0000"
     assert rows[2]["reproduced"] == "NO"
     assert made.pages[0].markdown() == text
+
+
+def test_nothing_is_judged_at_smoke(tmp_path):
+    comparison = compared(60.0, (39.0, 38.0), claims=[Finding("loss", "falls", "rises", False)])
+    page, comma = publish(Request("t", tmp_path, "smoke"), "Title", comparison).files
+    text = page.read_text(encoding="utf-8")
+    assert text.count("not judged at smoke") == 2
+    assert "NO" not in text
+    assert [row["reproduced"] for row in rows_of(comma)] == ["", *["not judged at smoke"] * 2]
 
 
 def test_without_a_number_of_the_paper_there_is_no_difference():

@@ -54,7 +54,7 @@ def test_a_record_says_whether_the_data_was_real(used, missing, data, real, tmp_
 
 
 def test_records_are_read_as_they_were_written(tmp_path):
-    row = Recorded("fig4", "laptop", 2.5, "a, b", "yes", "2", "n", "2026-01-01")
+    row = Recorded("fig4", "laptop", 2.5, "a, b", "yes", "in part", "2", "n", "2026-01-01")
     tool.write_recorded({"fig4": row}, tmp_path / "r.csv")
     assert read_recorded(tmp_path / "r.csv") == {"fig4": row}
     assert read_recorded(tmp_path / "none.csv") == {}
@@ -72,6 +72,13 @@ def test_the_package_records_items_that_exist_at_scales_they_have():
         assert row.seconds > 0
         assert row.real in ("yes", "part", "no", "")
         assert bool(row.real) == bool(row.data)
+        assert row.holds in ("yes", "in part", "no", "not judged at this scale", "")
+
+
+def test_whether_an_item_holds_is_that_of_its_recorded_tables():
+    for name, row in read_recorded().items():
+        judged = tool.findings(tool.RESULTS / name, row.scale)
+        assert row.holds == tool.overall(judged), name
 
 
 @pytest.mark.slow

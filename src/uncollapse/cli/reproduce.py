@@ -27,9 +27,9 @@ _COLOURS = {
     "misprint": "magenta",
 }
 _NOTES = """
-The last four columns are of the run that stands in docs/results. took: training on two cores, one \
-run after the other, or drawing; items that share runs each count them. real: whether the data was \
-the paper's own; part where some of it was missing. Scales: smoke, laptop, paper."""
+From holds to real: of the run in docs/results; see claims.md there for what holds and what not. \
+took: training on two cores, one run after the other, or drawing; items that share runs each count \
+them. real: the paper's own data; part: some was missing. Scales: smoke, laptop, paper."""
 
 
 def command(
@@ -53,7 +53,8 @@ def command(
         typer.Option(help="Folder of the datasets; UNCOLLAPSE_DATA by default.", exists=True),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(help="Parallel trainings; one per core by default.", min=1)
+        int | None,
+        typer.Option(help="Parallel trainings, by default one per core; 0: none.", min=0),
     ] = None,
     weights: Annotated[
         Path | None,
@@ -83,15 +84,14 @@ def listing_table() -> Table:
     True
     """
     recorded, scales = uc.papers.read_recorded(), uc.papers.SCALES
-    heads = ["name", "what it makes", "needs", "scale", "took", "data used", "real"]
+    heads = ["name", "what it makes", "needs", "holds", "scale", "took", "data used", "real"]
     table = Table([*heads, *(f"about, {scale}" for scale in scales)])
     for item in uc.papers.CATALOGUE.values():
-        last = recorded.get(item.name)
-        facts = ["–"] * 4
+        last, facts = recorded.get(item.name), [""] * 5
         if last is not None:
-            facts = [last.scale, last.time, last.data or "none", last.real or "–"]
+            facts = [last.holds, last.scale, last.time, last.data or "none", last.real]
         times = [item.time.get(scale, "–") for scale in scales]
-        table.add(item.name, item.summary, item.needs, *facts, *times)
+        table.add(item.name, item.summary, item.needs, *(fact or "–" for fact in facts), *times)
     return table
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uncollapse import charts
@@ -21,6 +21,7 @@ from uncollapse.papers.study import Trained, about
 
 BEFORE = "before training"
 _DIFFERENCE = "ours − paper"
+_AT_SMOKE = "not judged at smoke"
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
@@ -123,7 +124,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Scorecard:
-    """Scores and claims; `decimals` are those of our scores.
+    """Scores and claims; `decimals` are those of our scores. Nothing is judged at `smoke`.
 
     >>> comparison = Scorecard([Score("a", "R@1", 40.0, [39.0, 41.0]),
     ...                          Score("b", "R@1", 60.0, [50.0, 52.0], than="a")])
@@ -136,6 +137,7 @@ class Scorecard:
     scores: Sequence[Score] = ()
     claims: Sequence[Finding] = ()
     decimals: int = 1
+    smoke: bool = False
 
     def direction(self, score: Score) -> str:
         """`yes`, `NO`, or `partly` (the mean agrees, not every seed); empty if nothing to compare.
@@ -148,6 +150,8 @@ class Scorecard:
         )
         if other is None or not gaps or any(map(math.isnan, gaps)):
             return ""
+        if self.smoke:
+            return _AT_SMOKE
         known = score.paper is not None and other.paper is not None
         sign = -1.0 if known and score.paper < other.paper else 1.0  # type: ignore[operator]
         agree = sum(sign * gap > 0 for gap in gaps)
@@ -163,7 +167,7 @@ class Scorecard:
             heading = ["change", "paper", "ours", f"difference ({_DIFFERENCE})", "reproduced?"]
             tables.append(Table(heading, changes, verdict=4))
         if self.claims:
-            rows = [[c.what, c.paper, c.ours, c.verdict] for c in self.claims]
+            rows = [[c.what, c.paper, c.ours, self.verdict(c)] for c in self.claims]
             tables.append(Table(["what", "paper", "ours", "reproduced?"], rows, verdict=3))
         return tables
 
@@ -180,7 +184,13 @@ class Scorecard:
             rounded = [f"{mean:.4f}", "" if math.isnan(std) else f"{std:.4f}"]
             judged = [self.direction(score), by_seed, before]
             rows.append([score.method, score.metric, paper, *rounded, *judged])
-        return rows + [[c.what, "", c.paper, c.ours, "", c.verdict, "", ""] for c in self.claims]
+        return rows + [
+            [c.what, "", c.paper, c.ours, "", self.verdict(c), "", ""] for c in self.claims
+        ]
+
+    def verdict(self, claim: Finding) -> str:
+        """That of the claim, if anything is judged."""
+        return _AT_SMOKE if self.smoke else claim.verdict
 
     def _other(self, score: Score) -> Score | None:
         same = (s for s in self.scores if (s.method, s.metric) == (score.than, score.metric))
@@ -269,6 +279,7 @@ def publish(
     written once, as PNG, and is not to be published.
     """
     stem = request.folder / (file or request.item)
+    comparison = replace(comparison, smoke=request.scale == "smoke")
     every = dict.fromkeys([*(note for study in trained for note in study.notes), *notes])
     picture = "" if figure is None else f"{stem.name}.png"
     tables = [*comparison.tables(), *more]

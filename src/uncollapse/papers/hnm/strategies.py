@@ -14,8 +14,9 @@ import numpy as np
 from uncollapse._base.table import Table
 from uncollapse.charts import Series, curves
 from uncollapse.papers.comparison import Finding, Scorecard, line, publish, spread, with_std
-from uncollapse.papers.hnm.diameters import FIGURES, STUDIES
+from uncollapse.papers.hnm.diameters import FIGURES, STUDIES, percent
 from uncollapse.papers.items import Made, Request
+from uncollapse.papers.study import batch_diameters
 from uncollapse.sweep import is_collapsed
 from uncollapse.training import NotMeasuredError, Run
 
@@ -121,11 +122,10 @@ def table(results: Sequence[StrategyRun]) -> Table:
     for method, runs in by_method.items():
         gain = spread([run.after["mAP"] - run.before["mAP"] for run in runs])[0]
         end = spread([run.end for run in runs])[0]
-        left = 100 * spread([run.end / run.start for run in runs])[0]
+        left = percent(spread([run.end / run.start for run in runs])[0])
         verdicts = ", ".join(dict.fromkeys(run.verdict for run in runs))
-        share = f"{left:.0f} %" if left >= 10 else f"{left:.2g} %"
         scores = _means([run.after for run in runs])
-        rows.append([method, *scores, f"{gain:+z.1f}", f"{end:.3g}", share, verdicts])
+        rows.append([method, *scores, f"{gain:+z.1f}", f"{end:.3g}", left, verdicts])
     means = [spread([run.after["mAP"] for run in runs])[0] for runs in by_method.values()]
     best = [] if all(map(math.isnan, means)) else [1 + int(np.nanargmax(means))]
     heading = ["strategy", *(f"{name}, %" for name in _SCORES), "mAP − untrained"]
@@ -152,10 +152,7 @@ def below_start(results: Sequence[StrategyRun]) -> str:
 
 def _line(name: str, runs: Sequence[Run]) -> Series:
     """The diameter of the training batches, mean over seeds and from the least to the largest."""
-    logged = [
-        {entry["step"]: entry["diameter"] for entry in run.metrics() if "diameter" in entry}
-        for run in runs
-    ]
+    logged = [batch_diameters(run) for run in runs]
     steps = sorted(set.intersection(*map(set, logged)))
     values = np.array([[max(each[step], _LEAST) for step in steps] for each in logged])
     return line(name, steps, values, np.exp(np.log(values).mean(axis=0)))
