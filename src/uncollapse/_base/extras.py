@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property
 from types import ModuleType
+from typing import Any
+
+from uncollapse._base.check import InputError
 
 
 class MissingExtraError(ImportError):
@@ -32,6 +35,38 @@ def import_extra(module: str, extra: str) -> ModuleType:
         if error.name is None or error.name.split(".")[0] != package:
             raise
         raise MissingExtraError(f"this needs the package {package!r}; {how}") from None
+
+
+def own_part(kind: str, key: str, name: str) -> Any:
+    """What `module.path:name` names, or an installed package adds as `name`; None if neither.
+
+    Packages add `kind` ("losses", "datasets", "backbones") by entry points `uncollapse.KIND`.
+    Modules are looked for in the current directory last. Raises `InputError` for `key`.
+
+    >>> own_part("losses", "loss.name", "math:tau") == 6.283185307179586
+    True
+    """
+    path, colon, attribute = name.partition(":")
+    if not colon:
+        return next((entry.load() for entry in _added(kind, name)), None)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return getattr(importlib.import_module(path), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        where = "module.path:name, of a package or a file in the current directory"
+        raise InputError(key, f"{name!r} ({error})", where) from error
+
+
+def is_own(kind: str, name: str) -> bool:
+    """Whether it is a name for `own_part`; nothing is imported to know that."""
+    return ":" in name or bool(_added(kind, name))
+
+
+def _added(kind: str, name: str) -> Any:
+    from importlib.metadata import entry_points  # takes long to import, for a name that few use
+
+    return entry_points(group=f"uncollapse.{kind}", name=name)
 
 
 class _Compiled:

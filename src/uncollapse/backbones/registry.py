@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from uncollapse._base.check import InputError, check_bool, check_choice, check_int, check_kind
-from uncollapse._base.extras import MissingExtraError
+from uncollapse._base.extras import MissingExtraError, own_part
 from uncollapse.backbones import networks
 from uncollapse.backbones.head import Embedder, Head, freeze_batch_norm
 from uncollapse.backbones.head import freeze as freeze_stages
@@ -86,7 +86,8 @@ def build(
     `name` is one of `BACKBONES`; or `timm:NAME` (the extra `timm`); or `sentence:NAME` for texts, a
     model of sentence-transformers by folder, package or name (the extra `text`); or
     `module.path:function`, your own function, called with `dim`, that returns a module from samples
-    to `[B, dim]`.
+    to `[B, dim]`; or the name under which an installed package adds such a function (entry point
+    `uncollapse.backbones`).
 
     `shape` is that of one sample: `(C, H, W)`, `(features,)`, or `(bytes,)` of texts. `normalize`
     puts embeddings on the unit sphere. `hidden` are the widths of `mlp`. `weights` is an official
@@ -142,8 +143,12 @@ def _trunk(
         return trunk, trunk.num_features
     elif name.startswith(PREFIX):
         trunk = load_sentences(name.removeprefix(PREFIX))
-    elif ":" in name:
-        return _users(name, dim), None
+    elif (factory := own_part("backbones", "name", name)) is not None:
+        trunk = factory(dim)
+        if not isinstance(trunk, nn.Module):
+            given = f"a {type(trunk).__name__} from {name}({dim})"
+            raise InputError("name", given, "a function that returns a torch.nn.Module")
+        return trunk, None
     else:
         allowed = ", ".join(BACKBONES) + ", timm:NAME, sentence:NAME or module.path:function"
         raise InputError("name", repr(name), f"one of {allowed}")
@@ -177,16 +182,3 @@ def _timm(name: str, channels: int, pretrained: bool) -> Any:
         near = ", ".join(timm.list_models(f"*{name[:6]}*")[:5])
         raise InputError("name", f"'timm:{name}'", f"a model timm knows, such as {near or 'none'}")
     return timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=channels)
-
-
-def _users(name: str, dim: int) -> nn.Module:
-    path, _, function = name.partition(":")
-    try:
-        factory = getattr(importlib.import_module(path), function)
-    except (ImportError, AttributeError) as error:
-        raise InputError("name", f"{name!r} ({error})", "module.path:function to import") from error
-    network = factory(dim)
-    if not isinstance(network, nn.Module):
-        given = f"a {type(network).__name__} from {name}({dim})"
-        raise InputError("name", given, "a function that returns a torch.nn.Module")
-    return network

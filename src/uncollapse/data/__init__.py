@@ -6,7 +6,7 @@ from uncollapse._base.extras import lazy_names
 
 if TYPE_CHECKING:
     from uncollapse.data.cache import CacheError, with_features
-    from uncollapse.data.listing import Counts, DataError, LoadReport
+    from uncollapse.data.listing import Counts, DataError, Listing, LoadReport, Row, TextSource
     from uncollapse.data.loading import load, paper_transform
     from uncollapse.data.registry import DATASETS, OWN, Survey, check, describe, survey
     from uncollapse.data.types import LabelledImages, TensorSource
@@ -18,9 +18,12 @@ __all__ = [
     "Counts",
     "DataError",
     "LabelledImages",
+    "Listing",
     "LoadReport",
+    "Row",
     "Survey",
     "TensorSource",
+    "TextSource",
     "check",
     "describe",
     "load",
@@ -34,7 +37,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "cache": "CacheError with_features",
-        "listing": "Counts DataError LoadReport",
+        "listing": "Counts DataError Listing LoadReport Row TextSource",
         "loading": "load paper_transform",
         "registry": "DATASETS OWN Survey check describe survey",
         "types": "LabelledImages TensorSource",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from uncollapse._base.arrays import Array
+    from uncollapse.data.types import ImageSource
 
 
 class DataError(ValueError):
@@ -151,9 +152,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """A split: images (files or an array in memory) or texts, labels, and what was left out."""
+    """A split: samples, their labels, and what was left out.
 
-    images: tuple[ImageRef, ...] | Array | TextSource
+    `images` are files, an array in memory, texts, or anything with `shape`, `len` and `read(rows)`.
+    """
+
+    images: tuple[ImageRef, ...] | Array | TextSource | ImageSource
     labels: Array
     fine_labels: Array | None = None
     cameras: Array | None = None
@@ -208,7 +212,7 @@ class Listing:
         elif isinstance(images, tuple):
             images = tuple(images[row] for row in rows)
         else:
-            images = images[chosen]
+            images = images[chosen]  # type: ignore[index]
         return replace(
             self,
             images=images,
@@ -246,17 +250,18 @@ class DatasetInfo:
     `size`, `fit`, `middle`, `channels` and `invert` are the defaults for decoding its images;
     `crop` is the size of the network's input, cropped from them. `texts`: the samples are texts,
     not images. `comes_with` names the package that includes the dataset. `lister` is the function
-    that lists a split, as `module:name`; `classes` are the first and last class of each split,
-    where splits are by class.
+    that lists a split, as `module:name`, `function` that of a dataset of your own; `classes` are
+    the first and last class of each split, where splits are by class.
     """
 
     name: str
-    lister: str
-    title: str
-    home: str
-    licence: str
-    layout: str
-    splits: tuple[str, ...]
+    lister: str = ""
+    title: str = ""
+    home: str = ""
+    licence: str = ""
+    layout: str = ""
+    splits: tuple[str, ...] = ()
+    function: Callable[[Path | None, str | None], Listing] | None = None
     official: Mapping[str, Counts] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
     size: tuple[int, int] | None = None

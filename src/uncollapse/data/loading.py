@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,10 @@ def load(
 ) -> LabelledImages:
     """Load a split of a dataset: one of `DATASETS`, or your own (`OWN`).
 
+    `name` may be `module.path:function`, your own function, or what an installed package adds
+    (entry point `uncollapse.datasets`). It is called with `root` and `split` and returns a
+    `Listing`; `function.splits` may be the names of its splits, `function.texts` True for texts.
+
     `root` is the dataset's folder (or your file), or a folder that holds it under its usual name;
     by default that is `UNCOLLAPSE_DATA`. `split` defaults to `train`; `describe` lists the others.
     Image files are decoded once, into a memory-mapped cache, to `size` (height, width; one number
@@ -55,11 +60,7 @@ def load(
         source, listing, odd = _decoded(listing, name, how, cache, strict, progress)
     else:
         _check_undecoded(name, size=size, channels=channels, fit=fit, middle=middle)
-        odd = LoadReport()
-        if isinstance(listing.images, TextSource):
-            source, odd = listing.images, LoadReport(converted=listing.images.shortened())
-        else:
-            source = TensorSource(torch.from_numpy(listing.images))
+        source, odd = _held(listing.images)
     report = replace(odd, missing=listing.missing, ignored=listing.ignored)
     if strict and not report.clean:
         raise DataError(f"{name} in {listing.origin}, strict: {report.summary()}")
@@ -68,7 +69,7 @@ def load(
         raise DataError(f"{name} in {listing.origin}: no usable {kind} ({report.summary()})")
     return LabelledImages(
         source=source,
-        labels=torch.from_numpy(listing.labels),
+        labels=torch.as_tensor(listing.labels),
         fine_labels=_tensor(listing.fine_labels),
         cameras=_tensor(listing.cameras),
         class_names=listing.class_names,
@@ -116,12 +117,21 @@ def _decoded(
     files = FileSource(listing.images, how)
     if cache and len(files):
         origin = f"{listing.origin} {listing.split}"
-        images = cached(files, f"{name}-{listing.split}", origin=origin, progress=progress)
+        called = f"{name}-{listing.split}".replace(":", "-")  # no name of a file on Windows
+        images = cached(files, called, origin=origin, progress=progress)
         return images.source, listing.select(images.rows), images.report
     if not strict:
         return files, listing, LoadReport()
     with progress_reporter(progress, "decoding images") as show:
         return files, listing, decode_all(files, lambda row, pixels: None, show)
+
+
+def _held(samples: Any) -> tuple[ImageSource, LoadReport]:
+    """The samples that a listing holds, and the report of the texts among them that are cut."""
+    if isinstance(samples, TextSource):
+        return samples, LoadReport(converted=samples.shortened())
+    source = samples if hasattr(samples, "read") else TensorSource(torch.as_tensor(samples))
+    return source, LoadReport()
 
 
 def _check_undecoded(name: str, **options: object) -> None:
@@ -132,7 +142,7 @@ def _check_undecoded(name: str, **options: object) -> None:
 
 
 def _tensor(numbers: Array | None) -> Tensor | None:
-    return None if numbers is None else torch.from_numpy(numbers)
+    return None if numbers is None else torch.as_tensor(numbers)
 
 
 def _decoding(

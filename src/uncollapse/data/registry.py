@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
-from uncollapse._base.check import check_choice
+from uncollapse._base.check import InputError, check_choice, check_kind
+from uncollapse._base.extras import own_part
 from uncollapse.data.listing import INFOS, Counts, DataError, DatasetInfo, Listing
 
 OWN = tuple(name for name, info in INFOS.items() if info.lister.startswith("own:"))
@@ -39,11 +40,18 @@ class Survey:
 def describe(name: str) -> DatasetInfo:
     """Where to get a dataset, its licence, layout, splits and official counts.
 
+    Of one of your own, or of an installed package, what its function says: see `load`.
+
     >>> print(describe("cub200").official["train"])
     5,864 images, 100 classes
     """
-    check_choice("name", name, (*DATASETS, *OWN))
-    return INFOS[name]
+    own = None if name in INFOS else own_part("datasets", "name", name)
+    if own is None:
+        return INFOS[check_choice("name", name, (*DATASETS, *OWN))]
+    if not callable(own):
+        raise InputError("name", f"{name!r}, which is {own!r}", "a function of root and split")
+    known = {key: getattr(own, key) for key in ("splits", "texts") if hasattr(own, key)}
+    return DatasetInfo(name, function=own, title=name, **known)
 
 
 def list_split(name: str, root: str | Path | None = None, split: str | None = None) -> Listing:
@@ -54,13 +62,17 @@ def list_split(name: str, root: str | Path | None = None, split: str | None = No
     """
     info = describe(name)
     split = info.aliases.get(split, split) if split is not None else None
-    if split is not None:
+    if split is not None and info.splits:
         check_choice("split", split, info.splits)
-    elif name in DATASETS:
-        split = "train"
-    module, _, function = info.lister.partition(":")
-    lister = getattr(import_module(f"uncollapse.data.{module}"), function)
-    listing: Listing = lister(info, _resolve(info, root), split)
+    elif name not in OWN:
+        split = split or "train"
+    if info.function is not None:
+        listing = info.function(_resolve(info, root), split)
+        check_kind("name", listing, Listing, f"{name} to return a Listing")
+    else:
+        module, _, function = info.lister.partition(":")
+        lister = getattr(import_module(f"uncollapse.data.{module}"), function)
+        listing = lister(info, _resolve(info, root), split)
     return listing if listing.split else replace(listing, split=split or "all")
 
 

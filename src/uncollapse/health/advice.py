@@ -51,7 +51,7 @@ class RunSettings:
     `labels` is False for a run without labels (SimCLR, SimSiam, BYOL, VICReg), `direction_drift`
     what `health.direction_drift` last gave. `loss` says whose the loss is: "tuples" for ours that
     compares samples, "proxies" for one that compares them with vectors it learns, "foreign" for
-    another package's or a function.
+    another package's, a function, or one of your own that lists no tuples.
 
     >>> RunSettings(lr=0.1).known(RunSettings(lr=0.2, k=4)).k
     4

@@ -20,7 +20,7 @@ from uncollapse._base.check import InputError
 from uncollapse.health.advice import FORM, MINED, DriftOf, RunSettings, Strategy, rank_strategies
 from uncollapse.health.drifts import MODES_KEPT, Drift, ModeDrift, drift, has_unit_rows, mode_drift
 from uncollapse.health.figures import spread
-from uncollapse.losses import IdentityLoss, Loss, MultipleLosses, TripletLoss
+from uncollapse.losses import IdentityLoss, Loss, MultipleLosses, TripletLoss, TupleLoss
 from uncollapse.losses.base import innermost
 from uncollapse.losses.memory import memories
 from uncollapse.mining import Miner
@@ -92,7 +92,8 @@ def settings_of(loss_fn: object, miner: object | None = None) -> RunSettings:
 def _kind(loss: object, learns: bool) -> str:
     if learns or isinstance(loss, nn.CrossEntropyLoss):
         return "proxies"
-    return "tuples" if isinstance(loss, Loss) else "foreign"
+    ours = type(loss).__module__.startswith("uncollapse.") and isinstance(loss, Loss)
+    return "tuples" if ours or isinstance(loss, TupleLoss) else "foreign"
 
 
 def apply_strategy(loss_fn: object, strategy: Strategy) -> None:

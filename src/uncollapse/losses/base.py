@@ -90,6 +90,7 @@ class Loss(nn.Module, ABC):
     """
 
     normalize = Setting(check_bool)
+    _normalize = False  # until a loss sets it
     labels_needed = False  # also where tuples are given
     labels_used = True
 

@@ -2,11 +2,13 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Generator, nn
 
-from uncollapse.losses.base import TupleLoss
+from uncollapse._base.check import InputError
+from uncollapse._base.extras import own_part
+from uncollapse.losses.base import Loss, TupleLoss
 from uncollapse.losses.circle import CircleLoss as CircleLoss
 from uncollapse.losses.contrastive import ContrastiveLoss as ContrastiveLoss
 from uncollapse.losses.face_margins import ArcFaceLoss as ArcFaceLoss
@@ -28,10 +30,26 @@ LOSSES: Mapping[str, type[TupleLoss]] = {
     for kind in list(globals().values())
     if isinstance(kind, type) and issubclass(kind, TupleLoss) and kind is not TupleLoss
 }
+_CATCH_ALL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+LossKind = TypeVar("LossKind", bound=Loss)
 _GIVEN = ("miner", "num_classes", "dim", "size", "generator")  # set by model, data and mining
 
 
-def loss_settings(kind: type[TupleLoss]) -> dict[str, inspect.Parameter]:
+def find_loss(name: str) -> type[Loss]:
+    """A loss by the name in a config: ours, `module.path:Class`, or one of an installed package.
+
+    >>> find_loss("uncollapse.losses:CodingRateLoss").__name__
+    'CodingRateLoss'
+    """
+    kind = LOSSES.get(name) or own_part("losses", "loss.name", name)
+    if not (isinstance(kind, type) and issubclass(kind, Loss)) or inspect.isabstract(kind):
+        lacks = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
+        given = f"{name!r}, which is {f'a Loss without {lacks}' if lacks else repr(kind)}"
+        raise InputError("loss.name", given, "a class that inherits uncollapse.losses.Loss")
+    return kind
+
+
+def loss_settings(kind: type[Loss]) -> dict[str, inspect.Parameter]:
     """The arguments of a loss that a config sets, in their order, with their types and defaults.
 
     >>> {name: argument.default for name, argument in loss_settings(ArcFaceLoss).items()}
@@ -41,21 +59,26 @@ def loss_settings(kind: type[TupleLoss]) -> dict[str, inspect.Parameter]:
     return {
         name: argument.replace(default=getattr(kind, f"usual_{name}", argument.default))
         for name, argument in arguments.items()
-        if name not in _GIVEN
+        if name not in _GIVEN and argument.kind not in _CATCH_ALL
     }
 
 
-def always_normalizes(kind: type[TupleLoss]) -> bool:
+def always_normalizes(kind: type[Loss]) -> bool:
     """Whether a loss sees directions alone, whatever its settings.
+
+    A loss of your own says so by `normalize = True` in its class.
 
     >>> always_normalizes(SupConLoss), always_normalizes(TripletLoss)
     (True, False)
     """
-    return "normalize" not in inspect.signature(kind).parameters
+    ours = (base for base in kind.__mro__ if base in LOSSES.values())
+    return kind.normalize is True or any(
+        "normalize" not in inspect.signature(base).parameters for base in ours
+    )
 
 
 def make_loss(
-    kind: type[TupleLoss],
+    kind: type[LossKind],
     settings: Mapping[str, Any],
     *,
     num_classes: int,
@@ -63,7 +86,7 @@ def make_loss(
     samples: int | None = None,
     miner: nn.Module | None = None,
     generator: Generator | None = None,
-) -> TupleLoss:
+) -> LossKind:
     """Make a loss, passing the sizes of the training data that it takes.
 
     >>> make_loss(CosFaceLoss, {"sub_centers": 2}, num_classes=5, dim=3).proxies.shape
@@ -78,4 +101,6 @@ def make_loss(
         "generator": generator,
     }
     wanted = inspect.signature(kind).parameters
+    if miner is not None and "miner" not in wanted:
+        raise InputError.conflict(f"{kind.__name__} takes no miner: leave out [mining]")
     return kind(**settings, **{name: given[name] for name in given if name in wanted})

@@ -146,7 +146,7 @@ class RayEngine:
         self.out = out.absolute()
         local = {"include_dashboard": False, "num_cpus": slots, "object_store_memory": _STORE}
         self._ray.init(
-            address=address,
+            address=address or "local",  # not a cluster that happens to run here
             namespace="uncollapse",
             log_to_driver=False,
             logging_level="error",

@@ -203,22 +203,22 @@ def build_loss(config: Config, train: LabelledImages) -> Loss:
 
     Trimmed, with a memory, a classifier and a regulariser, as `[loss]` says.
     """
-    c, batch, dim = config.loss, config.batch.samples, config.model.dim
+    c, batch, dim = config.loss.checked, config.batch.samples, config.model.dim
     if c.memory is not None and c.memory.size < batch:
         allowed = f"at least the {batch} samples of a batch"
         raise InputError("loss.memory.size", c.memory.size, allowed)
     generator = seeded(config, "loss")
     sizes = dict[str, Any](num_classes=len(train.classes), dim=dim, generator=generator)
-    mined = make_loss(c.kind, c.settings, samples=len(train), miner=_build_miner(config), **sizes)
+    sizes_and_miner = sizes | {"samples": len(train), "miner": _build_miner(config)}
+    loss: Any = make_loss(c.kind, c.settings, **sizes_and_miner)
     if c.trim is not None:
-        mined = losses.TrimmedLoss(mined, fraction=c.trim, on=c.trim_on)
-    loss: Loss = mined
+        loss = losses.TrimmedLoss(loss, fraction=c.trim, on=c.trim_on)
     if c.memory is not None:
-        loss = losses.CrossBatchMemory(mined, **c.memory.model_dump())
+        loss = losses.CrossBatchMemory(loss, **c.memory.model_dump())
     if c.identity is not None:
         loss = losses.IdentityLoss(loss, **sizes, **c.identity.model_dump())
     if c.regularizer is None:
-        return loss
+        return loss  # type: ignore[no-any-return]
     unit = c.normalizes or config.model.normalize
     kinds: dict[str, Callable[[], Loss]] = {
         "variance-covariance": partial(losses.VarianceCovarianceLoss, normalize=unit),

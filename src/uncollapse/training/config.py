@@ -99,8 +99,10 @@ class Config(Section):
         >>> Config().with_changes({"batch": {"p": 3}}).defaults()["batch.p"]
         8
         """
-        usual = Config(loss=type(self.loss)()).flat() | {"loss.name": Config().loss.name}
-        return {key: usual.get(key) for key in self.flat()}
+        usual = Config()
+        loss = type(self.loss.checked).model_construct(name=usual.loss.name)
+        flat = dotted(usual.model_dump(mode="json") | {"loss": loss.model_dump(mode="json")})
+        return {key: flat.get(key) for key in flat | self.flat()}
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -223,7 +225,7 @@ _EXPECTED = {
     "less_than": "a number below {lt}",
     "less_than_equal": "a number of at most {le}",
     "literal_error": "{expected}",
-    "union_tag_invalid": "one of {expected_tags}",
+    "union_tag_invalid": f"one of {', '.join(map(repr, sections.LOSSES))} or module.path:Class",
     "model": "a section of keys",
     "missing": "a value",
     "too_short": "at least {min_length} of them",
@@ -310,4 +312,5 @@ def _kinds(section: type[BaseModel], key: str) -> list[type[BaseModel]]:
     """The sections that a key may be."""
     field = section.model_fields.get(key)
     kinds = [] if field is None else get_args(field.annotation) or (field.annotation,)
+    kinds = [getattr(kind, "__origin__", kind) for kind in kinds]
     return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]

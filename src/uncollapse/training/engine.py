@@ -63,6 +63,7 @@ def train(
     already; by default it is held while this function runs.
     """
     run = Run(Path(out))
+    config.loss.checked  # noqa: B018 (what is wrong with a loss of your own is said at once)
     device = pick_device(config.train.device)
     with join(device, config.distributed.timeout) as ranks, ExitStack() as held:
         if owner is None:

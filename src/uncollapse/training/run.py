@@ -11,7 +11,7 @@ from typing import Self
 from uncollapse._base.check import InputError
 from uncollapse._base.files import DamagedFileError
 from uncollapse._base.result import Card, Shown
-from uncollapse.backbones import BACKBONES, Embedder
+from uncollapse.backbones import Embedder
 from uncollapse.data.sources import StartScale
 from uncollapse.training import assemble
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
@@ -35,8 +35,8 @@ class Chosen:
 class Run(Shown, RunFolder):
     """A run folder from which networks can be built: its config, checked, and its checkpoints.
 
-    A run whose config names code (`model.backbone = "module:function"`) gives its network only
-    where `trust` is set.
+    A run whose config names code (`model.backbone = "module:function"`, a loss or a dataset) gives
+    its network only where `trust` is set.
     """
 
     trust: bool = False
@@ -151,6 +151,7 @@ def warn_user(text: str) -> None:
 
 # Code that the config of a run folder names is imported only where the user trusts it.
 
+_CODE = ("model.backbone", "loss.name", "data.name")  # keys that may name it
 _RUN_FILES = ("checkpoints", "metrics.jsonl", "summary.json", "measures.json")
 
 
@@ -163,14 +164,14 @@ def check_trusted(folder: Path, config: Config, *, trust: bool = False) -> None:
 
     A folder that is no run, where a config lies that somebody wrote by hand, is not judged.
     """
-    name = config.model.backbone
-    built_in = name in BACKBONES or name.startswith(("timm:", "sentence:")) or ":" not in name
+    ours, flat = ("timm:", "sentence:"), config.flat()
+    code = [key for key in _CODE if ":" in flat[key] and not flat[key].startswith(ours)]
     is_run = (folder / "config.toml").is_file() and any(
         (folder / file).exists() for file in _RUN_FILES
     )
-    if is_run and not built_in and not trust:
+    if is_run and code and not trust:
+        names = ", ".join(f"{key} = {flat[key]!r}" for key in code)
         raise UntrustedCodeError(
-            f"{folder}: its config names code (model.backbone = {name!r}). Nothing of it was "
-            f"imported. Read the module {name.partition(':')[0]!r} as your Python finds it; then "
-            "pass --trust, or trust=True to Run.open"
+            f"{folder}: its config names code ({names}). Nothing of it was imported. Read that "
+            "module as your Python finds it; then pass --trust, or trust=True to Run.open"
         )

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
 
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Tag
 from pydantic_core import CoreSchema, core_schema
 
+from uncollapse._base.extras import is_own
 from uncollapse.backbones import HEADS
 from uncollapse.data import DATASETS, describe
 from uncollapse.data.images import FITS
 from uncollapse.integrations.loggers import LOGGERS
-from uncollapse.losses import TripletLoss, TupleLoss, registry
+from uncollapse.losses import Loss, registry
 from uncollapse.losses.base import Choice, Number
 from uncollapse.losses.combined import NECKS
 from uncollapse.losses.memory import REFERENCES
-from uncollapse.losses.registry import always_normalizes, loss_settings
+from uncollapse.losses.registry import always_normalizes, find_loss, loss_settings
 from uncollapse.mining.false_negatives import FalseNegatives
 from uncollapse.mining.miner import FALLBACKS, KEEP, NEGATIVES, POSITIVES
 
@@ -299,7 +301,7 @@ class LossConfig(Section):
     `trim_on` says which tuples are trimmed.
     """
 
-    kind: ClassVar[type[TupleLoss]]
+    kind: ClassVar[type[Loss]]
 
     name: str = ""
     trim: float | None = Field(None, gt=0, le=1)
@@ -309,27 +311,34 @@ class LossConfig(Section):
     regularizer: RegularizerConfig | None = None
 
     @property
+    def checked(self) -> LossConfig:
+        """This section with its loss at hand, which one of your own imports."""
+        return self
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The keys that are arguments of the loss itself."""
-        return self.model_dump(exclude=set(LossConfig.model_fields))
+        return self.checked.model_dump(exclude=set(LossConfig.model_fields))
 
     @property
     def mining_margin(self) -> float:
         """The default margin of the miner: the loss's, or 0.2 if that is not a distance."""
-        return 0.2 if always_normalizes(self.kind) else getattr(self, "margin", 0.2)
+        loss = self.checked
+        return 0.2 if always_normalizes(loss.kind) else getattr(loss, "margin", 0.2)
 
     @property
     def hinge_margin(self) -> float | None:
         """The margin of the plain triplet hinge, HNM (4), or None if the loss is another one."""
         other_keys = {*LossConfig.model_fields, "margin", "reduction"}
         changed = self.model_dump(exclude=other_keys, exclude_defaults=True)
-        return None if changed or self.kind is not TripletLoss else self.mining_margin
+        return None if changed or self.name != "triplet" else self.mining_margin
 
     @property
     def normalizes(self) -> bool:
         """Whether the loss sees directions only."""
-        own = getattr(self, "normalize", False) or getattr(self, "distance", "") == "cosine"
-        return always_normalizes(self.kind) or own
+        loss = self.checked
+        own = getattr(loss, "normalize", False) or getattr(loss, "distance", "") == "cosine"
+        return always_normalizes(loss.kind) or own
 
     @property
     def wants_sample_ids(self) -> bool:
@@ -341,28 +350,48 @@ class LossConfig(Section):
         return _loss_section, (self.model_dump(exclude_unset=True) | {"name": self.name},)
 
 
-def _field(kind: type[TupleLoss], name: str, argument: Parameter) -> Any:
+class OwnLossConfig(LossConfig):
+    """A loss of your own, or of an installed package: nothing is imported to read its keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @cached_property
+    def checked(self) -> LossConfig:
+        """The section of its class; imports that, and raises `InputError` for a wrong key."""
+        from uncollapse.training.config import explain  # which imports this module
+
+        fields: dict[str, Any] = {"loss": (_section(find_loss(self.name), self.name), ...)}
+        config = pydantic.create_model("Config", __base__=Section, **fields)
+        try:
+            whole: Any = config.model_validate({"loss": self.model_dump(exclude_unset=True)})
+        except pydantic.ValidationError as error:
+            raise explain(error, config) from None
+        return whole.loss  # type: ignore[no-any-return]
+
+
+def _field(kind: type[Loss], name: str, argument: Parameter) -> Any:
     """A key of a section: the argument's type and default, with the bounds the loss declares."""
-    setting = getattr(kind, name, None)
+    setting, value, default = getattr(kind, name, None), argument.annotation, argument.default
+    default = ... if default is argument.empty else default
     if isinstance(setting, Choice):
-        return Annotated[str, OneOf(setting.words)], argument.default
+        return Annotated[str, OneOf(setting.words)], default
     if isinstance(setting, Number):
         low, high = (x if math.isfinite(x) else None for x in (setting.low, setting.high))
-        return float, Field(argument.default, ge=low, le=high)
-    if argument.annotation is int:
-        return int, Field(argument.default, ge=1)
-    return argument.annotation, argument.default
+        return float, Field(default, ge=low, le=high)
+    if value is int and kind in registry.LOSSES.values():
+        return int, Field(default, ge=1)
+    return Any if value is argument.empty else value, default
 
 
-def _section(kind: type[TupleLoss]) -> type[LossConfig]:
-    """The section of a loss, from what it declares."""
-    fields: dict[str, Any] = {"name": (Literal[kind.info.name], kind.info.name)}
+def _section(kind: type[Loss], called: str) -> type[LossConfig]:
+    """The section of a loss, from what it declares; `called` is its name in a config."""
+    fields: dict[str, Any] = {"name": (Literal[called], called)}
     for name, argument in loss_settings(kind).items():
         fields[name] = _field(kind, name, argument)
     section = pydantic.create_model(
         kind.__name__.removesuffix("Loss") + "Config",
         __base__=LossConfig,
-        __doc__=f"`name = {kind.info.name!r}`: `losses.{kind.__name__}`.",
+        __doc__=f"`name = {called!r}`: `losses.{kind.__name__}`.",
         **fields,
     )
     section.kind = kind
@@ -370,23 +399,26 @@ def _section(kind: type[TupleLoss]) -> type[LossConfig]:
 
 
 LOSSES: dict[str, type[LossConfig]] = {
-    name: _section(kind) for name, kind in registry.LOSSES.items()
+    name: _section(kind, name) for name, kind in registry.LOSSES.items()
 }
 
 
 def _loss_section(values: Mapping[str, Any]) -> LossConfig:
-    return LOSSES[values["name"]](**values)
+    return LOSSES.get(values["name"], OwnLossConfig)(**values)
 
 
-def _named(given: Any) -> Any:
-    """A `[loss]` without a name is the triplet loss's."""
-    return {"name": "triplet", **given} if isinstance(given, Mapping) else given
+def _tag(given: Any) -> str:
+    """The name of a `[loss]`, triplet if it has none; "" for one of your own."""
+    find = given.get if isinstance(given, Mapping) else partial(getattr, given)
+    name = str(find("name", "triplet"))
+    return "" if name not in LOSSES and is_own("losses", name) else name
 
 
 if TYPE_CHECKING:
     AnyLoss = LossConfig
 else:
+    _TAGGED = {**LOSSES, "": OwnLossConfig}
     AnyLoss = Annotated[
-        Annotated[Union[tuple(LOSSES.values())], Field(discriminator="name")],  # noqa: UP007
-        BeforeValidator(_named),
+        Union[tuple(Annotated[kind, Tag(tag)] for tag, kind in _TAGGED.items())],  # noqa: UP007
+        Discriminator(_tag),
     ]
