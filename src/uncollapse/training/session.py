@@ -88,7 +88,6 @@ def first_network(config: Config, train: LabelledImages) -> Embedder:
 
 
 _PARTS = ("loss", "optimizer", "scaler", "augment")  # that have a state of their own
-_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Session:
@@ -109,8 +108,8 @@ class Session:
             given = f"'float16' on {self.device.type}"
             raise InputError("train.precision", given, "float32 or bfloat16 where there is no CUDA")
         self.class_of = data.label_index
-        sample = replace(data, features=None)[:1][0]
-        self.shape = tuple(assemble.training_transform(config)(sample).shape[1:])
+        sample = replace(assemble.as_evaluated(data, config), features=None)[:1][0]
+        self.shape = tuple(sample.shape[1:])
         self.augment = assemble.training_transform(config)
         torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
         self.model = first_network(config, data).to(self.device).train()
@@ -197,8 +196,7 @@ class Session:
 
     def forward(self, images: Tensor) -> Tensor:
         """Images through the network, in the run's precision."""
-        dtype = _DTYPES.get(self.config.train.precision)
-        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
+        with assemble.in_precision(self.config, self.device):
             return self.model(images)  # type: ignore[no-any-return]
 
     def rescue_lost(self) -> str | None:
