@@ -303,7 +303,9 @@ def build_optimizer(config: Config, model: nn.Module, loss: nn.Module) -> torch.
     if c.name == "sgd":
         return torch.optim.SGD(groups, lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay)
     kind = torch.optim.AdamW if c.name == "adamw" else torch.optim.Adam
-    return kind(groups, lr=c.lr, weight_decay=c.weight_decay)
+    # A fifth of the time on a CPU, but rounded otherwise: float32 stays as it always was.
+    fused = config.train.precision == "bfloat16" and pick_device(config.train.device).type == "cpu"
+    return kind(groups, lr=c.lr, weight_decay=c.weight_decay, fused=fused or None)
 
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:

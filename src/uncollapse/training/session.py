@@ -80,7 +80,8 @@ def first_network(config: Config, train: LabelledImages) -> Embedder:
         return model
     rows = evenly_spaced(len(data), _SAMPLES)
     model.eval()
-    with torch.no_grad():
+    device = assemble.pick_device(config.train.device)
+    with torch.no_grad(), assemble.in_precision(config, device):
         starts = range(0, len(rows), _BATCH)
         parts = [pooled(model.features(data[rows[s : s + _BATCH]][0])) for s in starts]
         model.head.start_from_axes(torch.cat(parts))
