@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,10 @@ class Head(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, features]` or `[B, features, h, w]` to `[B, dim]`."""
+        if torch.is_autocast_enabled(x.device.type):
+            # Near a collapse the distances of embeddings are below what bfloat16 tells apart.
+            with torch.autocast(x.device.type, enabled=False):
+                return self(x.float())  # type: ignore[no-any-return]
         z: Tensor = self.linear(pooled(x))
         return nn.functional.normalize(z, dim=1) if self.normalize else z
 
@@ -108,7 +112,7 @@ class Embedder(nn.Module):
         front = self.front
         if front is not None:
             made = samples.is_floating_point() and tuple(samples.shape[1:]) == front.shape
-            samples = samples if made else front(samples)
+            samples = samples.float() if made else front(samples)
         x: Tensor = self.trunk(samples)
         return x
 
@@ -162,8 +166,9 @@ def freeze_batch_norm(module: nn.Module) -> nn.Module:
 def freeze(model: Embedder, up_to: bool | str, shape: Sequence[int]) -> Embedder:
     """Move the trunk, or its stages up to and including `up_to`, into a `Front`, in place.
 
-    `shape` is that of one sample. With True the features are pooled, and only the head trains.
-    Raises `InputError` for an unknown stage, and if nothing would be left to train.
+    `up_to` may be a block of a stage, such as `layer4.0`. `shape` is that of one sample. With True
+    the features are pooled, and only the head trains. Raises `InputError` for an unknown stage, and
+    if nothing would be left to train.
 
     >>> from uncollapse.backbones.registry import build
     >>> model = freeze(build("resnet18", dim=8, shape=(3, 64, 64)), "layer3", (3, 64, 64))
@@ -178,14 +183,21 @@ def freeze(model: Embedder, up_to: bool | str, shape: Sequence[int]) -> Embedder
     after: nn.Module = nn.Identity()
     if up_to is True or [up_to] == names[-1:]:
         front, features = model.trunk, (model.head.features,)
-    elif up_to in stages:
-        cut = names.index(up_to) + 1
-        front = nn.Sequential(*(stages[name] for name in names[:cut]))
-        after = nn.Sequential(OrderedDict((name, stages[name]) for name in names[cut:]))
+    elif up_to in stages or up_to in _blocks(stages):
+        name, _, block = up_to.partition(".")
+        cut = names.index(name)
+        before, last = [stages[name] for name in names[:cut]], OrderedDict[str, nn.Module]()
+        if block:
+            before.append(stages[name][: int(block) + 1])
+            last[name] = stages[name][int(block) + 1 :]
+        else:
+            before.append(stages[name])
+        front = nn.Sequential(*before)
+        after = nn.Sequential(last | {name: stages[name] for name in names[cut + 1 :]})
         with torch.no_grad():
             features = tuple(front.eval()(torch.zeros(1, *shape)).shape[1:])
     else:
-        allowed = ["true", "false", *map(repr, stages)]
+        allowed = ["true", "false", *map(repr, [*stages, *_blocks(stages)])]
         raise InputError("freeze", repr(up_to), f"one of {', '.join(allowed)} for this backbone")
     if features == tuple(shape) and not getattr(model.trunk, "reads_texts", False):
         raise InputError("freeze", up_to, "a network that does not leave samples as they are")
@@ -193,3 +205,14 @@ def freeze(model: Embedder, up_to: bool | str, shape: Sequence[int]) -> Embedder
     if not any(p.requires_grad for p in model.parameters()):
         raise InputError("freeze", up_to, "a network with a head to train: all of it is frozen")
     return model
+
+
+def _blocks(stages: Mapping[str, nn.Module]) -> list[str]:
+    """Names of the blocks, but the last, of stages that are a plain sequence of them."""
+    return [
+        f"{name}.{number}"
+        for name, stage in stages.items()
+        if type(stage) is nn.Sequential and all(list(block.children()) for block in stage)
+        for number in range(len(stage) - 1)
+        if str(number) in stage._modules
+    ]

@@ -1,4 +1,4 @@
-"""The networks of both papers, and two ImageNet networks whose weights come as Python packages.
+"""The networks of both papers, and ImageNet networks whose weights come as packages.
 
 Tensors have the names of the official weight files; sizes are in `networks.toml`.
 """
@@ -6,8 +6,9 @@ Tensors have the names of the official weight files; sizes are in `networks.toml
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -125,48 +126,65 @@ class ResNet(nn.Sequential):
 
     def __init__(self, name: str, channels: int = 3) -> None:
         super().__init__()
-        kernels, expansion, depths = SPECIFICATIONS["resnet"][name].values()
-        self.features = 512 * expansion
+        made_of = SPECIFICATIONS["resnet"][name]
+        self.features = 512 * made_of["expansion"]
+        if "mean" in made_of:
+            self.scale = _Scale(made_of["mean"], made_of["std"])
         self.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
+        self.bn1 = nn.BatchNorm2d(64, made_of["epsilon"])
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, 1)
         inputs = 64
-        for stage, depth in enumerate(depths):
+        for stage, depth in enumerate(made_of["depths"]):
             blocks, width = nn.Sequential(), 64 << stage
-            widths = [width] * (len(kernels) - 1) + [width * expansion]
             for number in range(depth):
                 stride = 2 if stage > 0 and number == 0 else 1
-                blocks.append(_Residual(inputs, kernels, widths, stride))
-                inputs = widths[-1]
+                blocks.append(_Residual(inputs, width, stride, made_of))
+                inputs = width * made_of["expansion"]
             self.add_module(f"layer{stage + 1}", blocks)
 
     def stages(self) -> dict[str, nn.Module]:
         """The parts in order, by name: `stem`, `layer1`, ..., `layer4`."""
         parts = dict(self.named_children())
-        stem = nn.Sequential(*(parts.pop(name) for name in ("conv1", "bn1", "relu", "maxpool")))
-        return {"stem": stem, **parts}
+        first = [name for name in parts if not name.startswith("layer")]
+        return {"stem": nn.Sequential(*(parts.pop(name) for name in first)), **parts}
+
+
+class _Pointwise(nn.Conv2d):
+    """A 1x1 convolution; in bfloat16 on a CPU as a matrix product, a third of the time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+            return super().forward(x)
+        batch, channels, height, width = x.shape
+        rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
+        made = nn.functional.linear(rows, self.weight.flatten(1))
+        return made.view(batch, height, width, -1).permute(0, 3, 1, 2)
+
+    def _get_name(self) -> str:
+        return "Conv2d"  # caches know a network by how it is printed
 
 
 class _Residual(nn.Module):
     """Convolutions with batch norm, `conv1`, `bn1` and so on, added to a shortcut."""
 
-    def __init__(
-        self, inputs: int, kernels: Sequence[int], widths: Sequence[int], stride: int
-    ) -> None:
+    def __init__(self, inputs: int, width: int, stride: int, made_of: Mapping[str, Any]) -> None:
         super().__init__()
-        self.depth, outputs = len(kernels), widths[-1]
+        kernels, epsilon = made_of["kernels"], made_of["epsilon"]
+        self.depth, outputs = len(kernels), width * made_of["expansion"]
         self.downsample = None
         if stride != 1 or inputs != outputs:
             shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
-            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(outputs))
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(outputs, epsilon))
         self.relu = nn.ReLU(inplace=True)
-        for number, (kernel, width) in enumerate(zip(kernels, widths, strict=True)):
-            step = stride if number == kernels.index(3) else 1
-            conv = nn.Conv2d(inputs, width, kernel, step, kernel // 2, bias=False)
-            self.add_module(f"conv{number + 1}", conv)
-            self.add_module(f"bn{number + 1}", nn.BatchNorm2d(width))
-            inputs = width
+        for number, kernel in enumerate(kernels, 1):
+            step = stride if number == made_of["strided"] else 1
+            filters = width if number < self.depth else outputs
+            kind = _Pointwise if (kernel, step) == (1, 1) else nn.Conv2d
+            conv = kind(inputs, filters, kernel, step, kernel // 2, bias=False)
+            self.add_module(f"conv{number}", conv)
+            self.add_module(f"bn{number}", nn.BatchNorm2d(filters, epsilon))
+            inputs = filters
 
     def forward(self, x: Tensor) -> Tensor:
         out = x

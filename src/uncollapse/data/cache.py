@@ -29,6 +29,7 @@ from uncollapse.data.listing import DataError, LoadReport
 from uncollapse.data.types import ImageSource, LabelledImages, SubsetSource
 
 _BATCH = 64  # samples that a frozen network takes at a time
+_HALF = float(np.finfo(np.float16).max)
 
 # Writes the values to a file, calling a report now and then; returns what the manifest says of it.
 _Build = Callable[[BinaryIO, Report], dict[str, Any]]
@@ -144,7 +145,8 @@ def with_features(
 ) -> LabelledImages:
     """The same samples with the features that `network` computes for them, from a cache.
 
-    `identity` says which network it is, and how `data.transform` prepares its samples. Safe with
+    `identity` says which network it is, and how `data.transform` prepares its samples. Feature maps
+    are kept in half precision, vectors in float32. Safe with
     several processes: one computes, the others wait and read.
 
     >>> import tempfile
@@ -157,13 +159,15 @@ def with_features(
     """
 
     def build(file: BinaryIO, report: Report) -> dict[str, Any]:
-        shape: list[int] = []
+        shape, dtype = list[int](), "<f4"
         for start in range(0, len(data), _BATCH):
             features = network(data[start : start + _BATCH][0]).float().contiguous().cpu().numpy()
-            file.write(features.astype("<f4").tobytes())
+            if features.ndim == 4:
+                features, dtype = features.clip(-_HALF, _HALF), "<f2"
+            file.write(features.astype(dtype).tobytes())
             shape = [len(data), *features.shape[1:]]
             report(min(start + _BATCH, len(data)), len(data))
-        return {"shape": shape, "dtype": "<f4", "rows": list(range(len(data)))}
+        return {"shape": shape, "dtype": dtype, "rows": list(range(len(data)))}
 
     folder = cache_folder() if folder is None else folder
     digest = hashlib.blake2b(identity.encode(), digest_size=16)

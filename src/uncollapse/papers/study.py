@@ -65,8 +65,8 @@ class Setup:
         if self.pretrained:
             if request.weights is None:
                 backbone = sections["model"]["backbone"]
-                allowed = f"a file of ImageNet weights for {backbone}"
-                raise InputError("--weights", "nothing", f"{allowed} (the paper starts from them)")
+                allowed = f"ImageNet weights for {backbone}: see the table in docs/pretrained.md"
+                raise InputError("--weights", "nothing", allowed)
             sections["model"]["weights"] = str(request.weights)
         return parse_config({"seed": seed, **sections}).with_root(request.data_root)
 

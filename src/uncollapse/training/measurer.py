@@ -6,10 +6,11 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,14 @@ from uncollapse.losses import Loss
 from uncollapse.losses.memory import memories
 from uncollapse.metrics.nearest_rows import nearest_of
 from uncollapse.training import measures as files
-from uncollapse.training.assemble import build_loss, build_sampler, load_eval_data, run_settings
+from uncollapse.training.assemble import (
+    build_loss,
+    build_sampler,
+    in_precision,
+    load_eval_data,
+    pick_device,
+    run_settings,
+)
 from uncollapse.training.config import Config
 from uncollapse.training.distributed import ALONE, Ranks, SharedBatchNorm
 from uncollapse.training.evaluation import Evaluated, embed, evaluate_splits, find_judges
@@ -203,10 +211,14 @@ class Measurer:
         self.rows = {name: fixed_rows(data) for name, data in self.splits.items()}
 
     def evaluate(self, network: nn.Module, ranks: Ranks = ALONE) -> Evaluated:
-        """`evaluate_splits` of the evaluation splits."""
-        return evaluate_splits(
-            network, self.evaluated, self.config.evaluate, judges=self.judges, ranks=ranks
-        )
+        """`evaluate_splits` of the evaluation splits, in the precision of the training."""
+        with self._in_precision():
+            return evaluate_splits(
+                network, self.evaluated, self.config.evaluate, judges=self.judges, ranks=ranks
+            )
+
+    def _in_precision(self) -> AbstractContextManager[Any]:
+        return in_precision(self.config, pick_device(self.config.train.device))
 
     def drop_damaged(self) -> str | None:
         """Remove damaged measures, which are then taken again; return what was wrong."""
@@ -284,7 +296,8 @@ class Measurer:
             if points is not None and len(points) == len(data):
                 z = points[rows]
             else:
-                z = embed(network, data.subset(rows), batch=self.config.evaluate.batch)
+                with self._in_precision():
+                    z = embed(network, data.subset(rows), batch=self.config.evaluate.batch)
             fine = None if data.fine_labels is None else data.fine_labels[rows]
             embedded[name] = files.SplitRows(rows, data.labels[rows], z, fine)
             labels = files.name_labels(data.labels[rows], data.class_names)

@@ -72,7 +72,9 @@ class DataConfig(Section):
 
     `labels = "fine"` trains on the fine labels instead. `size` is `[height, width]`, or one number
     for a square; `middle` the share of height and width that is kept. `augment` is `"none"`,
-    `"paper"` or a list of `AUGMENTATIONS`. `pairs` is a file of pairs to verify.
+    `"paper"` or a list of `AUGMENTATIONS`. With `views`, what is frozen sees so many augmented
+    copies of each training sample, once, and each step takes one of them or the plain sample.
+    `pairs` is a file of pairs to verify.
     """
 
     name: str = "mnist-parity"
@@ -88,6 +90,7 @@ class DataConfig(Section):
     mean: list[float] | None = Field(None, min_length=1)
     std: list[Annotated[float, Field(gt=0)]] | None = Field(None, min_length=1)
     augment: str | list[str] = "none"
+    views: int = Field(0, ge=0)
     strict: bool = False
     workers: int = Field(0, ge=0)
 
@@ -127,7 +130,8 @@ class ModelConfig(Section):
     """`[model]`: the network and its embedding dimension.
 
     `freeze = true` trains the head alone, a stage's name all that comes after that stage. What is
-    frozen is computed once per sample and kept in the cache, unless samples are augmented.
+    frozen is computed once per sample and kept in the cache, unless samples are augmented without
+    `data.views`.
     `head = "pca"` starts at the principal axes of the training samples' features.
     """
 

@@ -78,7 +78,8 @@ def first_network(config: Config, train: LabelledImages) -> Embedder:
         return model
     rows = evenly_spaced(len(data), _SAMPLES)
     model.eval()
-    with torch.no_grad():
+    device = assemble.pick_device(config.train.device)
+    with torch.no_grad(), assemble.in_precision(config, device):
         starts = range(0, len(rows), _BATCH)
         parts = [pooled(model.features(data[rows[s : s + _BATCH]][0])) for s in starts]
         model.head.start_from_axes(torch.cat(parts))
@@ -86,7 +87,6 @@ def first_network(config: Config, train: LabelledImages) -> Embedder:
 
 
 _PARTS = ("loss", "optimizer", "scaler", "augment")  # that have a state of their own
-_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Session:
@@ -107,8 +107,8 @@ class Session:
             given = f"'float16' on {self.device.type}"
             raise InputError("train.precision", given, "float32 or bfloat16 where there is no CUDA")
         self.class_of = data.label_index
-        sample = replace(data, features=None)[:1][0]
-        self.shape = tuple(assemble.training_transform(config)(sample).shape[1:])
+        sample = replace(assemble.as_evaluated(data, config), features=None)[:1][0]
+        self.shape = tuple(sample.shape[1:])
         self.augment = assemble.training_transform(config)
         torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
         self.model = first_network(config, data).to(self.device).train()
@@ -195,8 +195,7 @@ class Session:
 
     def forward(self, images: Tensor) -> Tensor:
         """Images through the network, in the run's precision."""
-        dtype = _DTYPES.get(self.config.train.precision)
-        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
+        with assemble.in_precision(self.config, self.device):
             return self.model(images)  # type: ignore[no-any-return]
 
     def rescue_lost(self) -> str | None:

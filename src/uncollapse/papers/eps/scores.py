@@ -6,16 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from torch import Tensor
+import numpy as np
+import torch
+from torch import Tensor, nn
 
+from uncollapse._base.arrays import Array
 from uncollapse._base.files import read_json, read_toml, write_json
 from uncollapse.data import LabelledImages
-from uncollapse.metrics import cluster_rows, compare_seeds
+from uncollapse.metrics import Interval, cluster_rows, compare_seeds, evaluate_rows
 from uncollapse.papers.comparison import Finding, Score, spread
 from uncollapse.papers.study import Cells, Trained, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
-from uncollapse.training.assemble import load_eval_data
+from uncollapse.training.assemble import in_precision, load_eval_data
 from uncollapse.training.evaluation import evenly_spaced, scores_of
 from uncollapse.training.measurer import start_network
 
@@ -24,6 +28,7 @@ STUDIES = read_studies(Path(__file__).with_name("studies.toml"))
 TABLES = read_toml(Path(__file__).with_name("tables.toml"))
 METHODS: Cells = TABLES["methods"]
 _LEVEL = 0.05
+_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,75 @@ def measure(
         for split in dict.fromkeys(column.split for column in missing):
             data = load_eval_data(run.config, split)
             of_split = [column for column in missing if column.split == split]
-            scores = _scores(embed(network, data), data, of_split)
+            z = _embed(network, data, run)
+            scores = _scores(z, data, of_split)
+            if trained:
+                _keep_hits(run, z, data, [column for column in of_split if column.k == 1])
             known |= {f"{split}/{name}": 100.0 * value for name, value in scores.items()}
     if kept.get(step) != known:
         write_json(file, kept | {step: known})
     return [known[column.key] for column in columns]
+
+
+def _embed(network: nn.Module, data: LabelledImages, run: Run) -> Tensor:
+    with in_precision(run.config, torch.device("cpu")):
+        return embed(network, data)
+
+
+def _keep_hits(
+    run: Run, z: Tensor, data: LabelledImages, columns: Sequence[Column]
+) -> dict[str, Any]:
+    """Keep by class, beside the run, how many rows have their nearest row in it, and how many."""
+    file = run.path / "hits.json"
+    kept = read_json(file) if file.is_file() else {}
+    for column in columns:
+        labels = (data.by_fine_labels() if column.fine else data).label_index.numpy()
+        hits = evaluate_rows(z, labels, ks=[1], progress=False).ranked.per_query["recall@1"]
+        known = ~np.isnan(hits)  # those whose class has another row
+        counts = np.bincount(labels[known], hits[known]), np.bincount(labels[known])
+        kept[column.key] = [numbers.tolist() for numbers in counts]
+    write_json(file, kept)
+    return kept
+
+
+def paired_gain(pairs: Sequence[tuple[Sequence[Run], Sequence[Run]]], column: Column) -> Interval:
+    """What the first runs of each pair have more of R@1 than the second, in points.
+
+    The runs of a pair have the same seeds. The 95 % interval draws seeds and classes anew.
+    """
+
+    def counts(run: Run) -> Array:
+        file = run.path / "hits.json"
+        kept = read_json(file) if file.is_file() else {}
+        if column.key not in kept:
+            data = load_eval_data(run.config, column.split)
+            kept = _keep_hits(run, _embed(run.load_model(), data, run), data, [column])
+        return np.array(kept[column.key], float)
+
+    by_pair = [[[counts(run) for run in runs] for runs in pair] for pair in pairs]
+    every = np.array(by_pair)  # pair, side, seed, hits or sizes, class
+    gains, sizes = (every[:, 0, :, 0] - every[:, 1, :, 0]).mean(axis=0), every[0, 0, 0, 1]
+    drawn, generator = [], np.random.default_rng(0)
+    for _ in range(_RESAMPLES):
+        seeds, classes = (generator.integers(count, size=count) for count in gains.shape)
+        drawn.append(gains[seeds][:, classes].mean(axis=0).sum() / sizes[classes].sum())
+    low, high = 100.0 * np.quantile(drawn, [_LEVEL / 2, 1.0 - _LEVEL / 2])
+    value = 100.0 * float(gains.mean(axis=0).sum() / sizes.sum())
+    units = len(sizes)
+    return Interval(value, low, high, 1.0 - _LEVEL, _RESAMPLES, units, "seeds and classes drawn")
+
+
+def paired_claim(what: str, paper: str, gain: Interval) -> Finding:
+    """A gain in R@1 with its interval; not judged where that holds 0.
+
+    >>> gain = Interval(0.4, -0.1, 0.9, 0.95, 1000, 98, "")
+    >>> paired_claim("EPS", "+2.2", gain).ours
+    '+0.4 (-0.1 to +0.9), which holds 0'
+    """
+    decided = gain.low > 0.0 or gain.high < 0.0
+    ours = f"{gain.value:+.1f} ({gain.low:+.1f} to {gain.high:+.1f})"
+    ours += "" if decided else ", which holds 0"
+    return Finding(f"{what}: gain in R@1", paper, ours, gain.low > 0.0 if decided else None)
 
 
 def _start_of(run: Run) -> tuple[object, ...]:
@@ -188,7 +257,7 @@ def embed_split(run: Run, split: str, most: int) -> Embedded:
     """At most so many rows of a split, the same ones for every run."""
     data = load_eval_data(run.config, split)
     rows = evenly_spaced(len(data), most)
-    return Embedded(embed(run.load_model(), data.subset(rows)), rows, data)
+    return Embedded(_embed(run.load_model(), data.subset(rows), run), rows, data)
 
 
 def some_methods(*names: str) -> Cells:

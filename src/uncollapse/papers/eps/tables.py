@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from uncollapse._base.check import InputError
 from uncollapse.data import DataError, describe
 from uncollapse.papers.comparison import Finding, Score, Scorecard, before_table, publish, spread
 from uncollapse.papers.eps.scores import (
@@ -19,9 +20,12 @@ from uncollapse.papers.eps.scores import (
     columns,
     gain_claim,
     method_scores,
+    paired_claim,
+    paired_gain,
     some_methods,
 )
 from uncollapse.papers.items import Made, Request
+from uncollapse.papers.study import Trained
 
 LOSSES = ("Trip. + SH", "Dist-Margin", "MS", "SupCon")  # of coarse-to-fine
 _CLAIM = "EPS is better"
@@ -40,9 +44,27 @@ def make(request: Request) -> Made:
         trained = STUDIES[part["study"]].train(request, some_methods(*paper))
         shown = [column for group in part["columns"] for column in columns(**group)]
         title = ", ".join([table["title"], *([part["heading"]] if "heading" in part else [])])
-        comparison = Scorecard(method_scores(trained, shown, paper))
+        claims = _gains(trained, paper, shown[0]) if part.get("gains") else []
+        comparison = Scorecard(method_scores(trained, shown, paper), claims)
         made.append(publish(request, title, comparison, [trained], file=part.get("file", "")))
     return _together(made)
+
+
+def _gains(
+    trained: Trained, paper: Mapping[str, Sequence[float | None]], column: Column
+) -> list[Finding]:
+    """What easy positives add to R@1 of each loss, and of all losses that have both."""
+    runs, pairs, claims = trained.runs, [], []
+    for easy in (method for method in paper if method.startswith("EPS + ")):
+        plain = easy.removeprefix("EPS + ")
+        pairs.append((runs[easy], runs[plain]))
+        theirs = [paper[method][0] for method in (easy, plain)]
+        says = "" if None in theirs else f"{theirs[0] - theirs[1]:+.1f}"  # type: ignore[operator]
+        claims.append(paired_claim(f"{plain} → {easy}", says, paired_gain(pairs[-1:], column)))
+    if len(pairs) > 1:
+        together = paired_gain(pairs, column)
+        claims.append(paired_claim(f"the {len(pairs)} losses together", "a gain", together))
+    return claims
 
 
 def _known(numbers: Sequence[float]) -> list[float | None]:
@@ -67,6 +89,9 @@ def table5(request: Request) -> Made:
         with_eps = [f"EPS + {loss}" for loss in rows["paper"]]
         try:
             last = study.train(request, some_methods(*rows["paper"], *with_eps))
+        except InputError as error:
+            notes.append(f"{title} is left out: {error}")
+            continue
         except DataError as error:
             missing = error
             name = study.setups[request.scale][0].config["data"]["name"]
