@@ -82,12 +82,19 @@ def test_a_measured_figure_is_one_of_the_headlines(page):
     assert free == []
 
 
-def test_the_picture_of_the_readme_is_described_by_its_own_figures():
-    alt = re.search(r'alt="(Two runs[^"]*)"', README.read_text(encoding="utf-8"))[1]
-    drawn = (ROOT / "docs/img/collapse-moving.svg").read_text(encoding="utf-8")
-    figures = re.findall(r"\d+ %|0\.\d{4}|step \d+", alt)
-    assert len(figures) == 5
-    assert all(figure in drawn.replace("\xa0", " ") for figure in figures)
+@pytest.mark.parametrize(
+    ("page", "picture", "count"),
+    [(README, "collapse-moving.svg", 5), (ROOT / "docs/index.md", "collapse.svg", 4)],
+    ids=["README", "index"],
+)
+def test_a_picture_is_described_by_its_own_figures(page, picture, count):
+    words = re.search(r"(?:Two|Three) runs from the same weights[^\"\]]*", page.read_text("utf-8"))[
+        0
+    ]
+    drawn = (ROOT / "docs/img" / picture).read_text(encoding="utf-8").replace("\xa0", " ")
+    figures = re.findall(r"\d+ %|0\.\d{4}|step \d+|R@1 \d+(?! %)\b", words)
+    assert len(figures) == count
+    assert all(figure in drawn for figure in figures)
 
 
 def drawn_and_kept(script, kept, tmp_path):
