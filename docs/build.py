@@ -15,7 +15,7 @@ _TAG = re.compile(r"(`[^`]*`)|<(?=[A-Za-z/])")
 
 
 def on_config(config: Any) -> Any:
-    """One entry for all of docs/results in the navigation, before the API: a page that lists them.
+    """One entry for all of docs/results at the end of the studies: a page that lists them.
 
     A page that mkdocs.yml does not name comes after the API, so that none is ever out of reach.
     """
@@ -25,7 +25,9 @@ def on_config(config: Any) -> Any:
     results = [page for page in pages if page.startswith("results/")]
     others = [page for page in pages if page not in results and f"'{page}'" not in named]
     if results:
-        config["nav"].insert(-1, {"Results": _RESULTS})
+        next(part["Studies"] for part in config["nav"] if "Studies" in part).append(
+            {"All results": _RESULTS}
+        )
     if others:
         config["nav"].append({"More": others})
     return config

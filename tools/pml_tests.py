@@ -4,7 +4,7 @@ python tools/pml_tests.py CHECKOUT            a checkout of pytorch-metric-learn
 python tools/pml_tests.py CHECKOUT --verbose  every failing test with its reason
 
 `pytorch_metric_learning.losses.X` is replaced by ours behind `as_pml`, with the arguments of the
-constructor translated as docs/from-pml.md has it. Where these have no translation the object is
+constructor translated as docs/pml-names.md has it. Where these have no translation the object is
 PML's own, and the test is passed in part. A failure without a known reason ends in an exit code of
 1. PML itself is the installed one, not the checkout's.
 """

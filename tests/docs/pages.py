@@ -1,5 +1,6 @@
 """The written pages as data: their fenced blocks, headings and links."""
 
+import itertools
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -7,11 +8,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-WRITTEN = [*DOCS, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+README = ROOT / "README.md"
+WRITTEN = [*DOCS, README, ROOT / "CONTRIBUTING.md"]
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*).*$")
 _LINK = re.compile(r"(?<!`)!?\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?) *$", re.MULTILINE)
+
+
+def shelf(name):
+    """The pages of one part of the navigation: Guides, Reference, Studies or API."""
+    lines = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").splitlines()
+    rest = lines[lines.index(f"  - {name}:") + 1 :]
+    listed = [re.fullmatch(r"      - .+: (.+\.md)", line) for line in rest]
+    return [ROOT / "docs" / match[1] for match in itertools.takewhile(bool, listed)]
 
 
 @dataclass(frozen=True)

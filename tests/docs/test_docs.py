@@ -12,7 +12,7 @@ import torch
 import typer
 from typer.main import get_command
 
-from docs.pages import DOCS, ROOT, WRITTEN, blocks, prose
+from docs.pages import DOCS, README, ROOT, WRITTEN, blocks, prose, shelf
 from uncollapse.cli import app
 from uncollapse.losses import TripletLoss
 from uncollapse.mining import Miner
@@ -39,14 +39,31 @@ def _a_place_of_its_own(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [p for p in DOCS if blocks(p, "python")], ids=lambda p: p.stem)
 def test_the_python_of_a_page_runs_as_far_as_its_extras_are_installed(page):
-    names = readers_own()
+    names, guides = readers_own(), shelf("Guides")
     for block in blocks(page, "python"):
+        if page in guides:  # a snippet of a guide can be copied alone; files stay
+            names = readers_own()
         extras = {extra for match in _NEEDS.findall(block.text) for extra in match.split(",")}
         with warnings.catch_warnings():
             if extras:
                 warnings.simplefilter("ignore")  # those of other packages
             if all(map(installed, extras)):
                 run(block, names)
+
+
+def test_the_readme_and_the_guide_show_what_the_watch_logs(caplog):
+    """Figures may differ on another processor; words may not."""
+    guide = ROOT / "docs" / "watch.md"
+    run(blocks(guide, "python")[0], {"__name__": "__page__"})
+    logged = [without_figures(record.getMessage()) for record in caplog.records]
+    for page in (guide, README):
+        text = "".join(b.text for b in blocks(page, "text") if "uncollapse, step" in b.text)
+        for message in re.split(r"(?=uncollapse, step)", text):
+            assert not message.strip() or without_figures(message) in logged, message
+
+
+def without_figures(text):
+    return re.sub(r"[+-]?[\d.]*\d", "#", " ".join(text.split()))
 
 
 def run(block, names):

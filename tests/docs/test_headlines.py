@@ -1,5 +1,7 @@
 """README and docs have the figures of the result files, and their pictures can be drawn again."""
 
+import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -7,9 +9,32 @@ from xml.etree import ElementTree
 
 import pytest
 
-from docs.pages import ROOT
+from docs.pages import README, ROOT, shelf
 
 pytestmark = pytest.mark.processes
+
+_SPEC = importlib.util.spec_from_file_location("headlines", ROOT / "tools" / "headlines.py")
+_TOOL = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_TOOL)
+SENTENCES, CELLS, place = _TOOL.SENTENCES, _TOOL.CELLS, _TOOL.place
+
+TABLE = "docs/results/table3/table3.csv"
+MEASURED = re.compile(
+    r"\d[\d.,]*(?: to [\d.]+)?\s?%|\b\d+ of \d+|\bAUC\D{1,20}[\d.]+|R@1\D{1,40}\d+\.\d"
+    r"|\d\.\d ±|\b\d+x\b|\b\d+ (?:s|MB|ms|GB)\b|\b0\.\d\d\d\b"
+)
+SETTINGS = {
+    "README.md": ["Are all cosines 0.99"],
+    "docs/compare.md": ["accepts 0.1 % of pairs", "kept_neighbours<0.5"],
+    "docs/files.md": [
+        "left out if at most 5 % of the rows",
+        "less than 1 % of the usual distance",
+        "of at least 5 % of the rows",
+    ],
+    "docs/forecast.md": ["would call `shrinking`, 25 %"],
+    "docs/guard.md": ["or 512 MB"],
+    "docs/watch.md": ["or 512 MB"],
+}
 WORDS = ("batch-hard", "easy positives", "scale-free", "R@1 on letters never seen")
 
 
@@ -23,10 +48,8 @@ def test_the_pages_have_the_figures_of_the_result_files():
 
 
 def test_another_figure_in_a_page_or_in_the_results_is_seen_and_written(tmp_path):
-    for name in ("forecast", "rescue", "table3"):
-        shutil.copytree(ROOT / "docs" / "results" / name, tmp_path / "docs" / "results" / name)
-    pages = ("forecast", "guard", "measured", "watch")
-    for name in ("README.md", *(f"docs/{page}.md" for page in pages)):
+    for name in {*SENTENCES, *(f"docs/{cell.page}" for cell in CELLS.values()), TABLE}:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     readme = tmp_path / "README.md"
     before = readme.read_text(encoding="utf-8")
@@ -35,9 +58,43 @@ def test_another_figure_in_a_page_or_in_the_results_is_seen_and_written(tmp_path
     assert "README.md" in headlines("--check", *words).stderr
     assert headlines(*words).returncode == 0
     assert readme.read_text(encoding="utf-8") == before
-    result = tmp_path / "docs" / "results" / "table3" / "table3.csv"
+    result = tmp_path / TABLE
     result.write_text(result.read_text().replace("70.1037", "71.1037"), encoding="utf-8")
-    assert "README.md, docs/measured.md" in headlines("--check", *words).stderr
+    assert "results: README.md;" in headlines("--check", *words).stderr
+
+
+@pytest.mark.parametrize("page", [README, *shelf("Guides")], ids=lambda page: page.stem)
+def test_a_measured_figure_is_one_of_the_headlines(page):
+    """Others are limits, settings and definitions: SETTINGS has the words around them."""
+    text = page.read_text(encoding="utf-8")
+    name = str(page.relative_to(ROOT))
+    spans = [place(text, sentence).span() for sentence in SENTENCES.get(name, ())]
+    code = r"```.*?```|`[^`\n]*`|^>.*?$|^    .*?$|\]\([^)]*\)|<[^>]*>"
+    spans += [match.span() for match in re.finditer(code, text, re.DOTALL | re.MULTILINE)]
+    for words in SETTINGS.get(name, ()):
+        assert words in text, words
+        spans.append((text.index(words), text.index(words) + len(words)))
+    free = [
+        match[0]
+        for match in MEASURED.finditer(text)
+        if not any(start < match.end() and match.start() < end for start, end in spans)
+    ]
+    assert free == []
+
+
+@pytest.mark.parametrize(
+    ("page", "picture", "count"),
+    [(README, "collapse-moving.svg", 5), (ROOT / "docs/index.md", "collapse.svg", 4)],
+    ids=["README", "index"],
+)
+def test_a_picture_is_described_by_its_own_figures(page, picture, count):
+    words = re.search(r"(?:Two|Three) runs from the same weights[^\"\]]*", page.read_text("utf-8"))[
+        0
+    ]
+    drawn = (ROOT / "docs/img" / picture).read_text(encoding="utf-8").replace("\xa0", " ")
+    figures = re.findall(r"\d+ %|0\.\d{4}|step \d+|R@1 \d+(?! %)\b", words)
+    assert len(figures) == count
+    assert all(figure in drawn for figure in figures)
 
 
 def drawn_and_kept(script, kept, tmp_path):

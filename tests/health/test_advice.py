@@ -46,7 +46,7 @@ class Situation:
 
 
 RANDOM = triplet("random", "semihard")
-# By the name that docs/choosing.md has for them; a forecast can come to the first ones.
+# By the name that docs/advice.md has for them; a forecast can come to the first ones.
 PREDICTED = {
     "batch-hard, one look per class": Situation(triplet()),
     "batch-hard with margin 0": Situation(triplet(margin=0.0)),
@@ -181,7 +181,7 @@ def test_the_monitor_measures_what_it_advises_on_the_rows_it_saw():
 
 @each
 def test_the_docs_say_it(name):
-    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    page = (DOCS / "advice.md").read_text(encoding="utf-8")
     (line,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
     plain = re.sub(r"[`*]", "", line)
     advice = advise_on(SITUATIONS[name].verdict, SITUATIONS[name].settings)
@@ -326,7 +326,7 @@ UNLABELLED = {
 
 @pytest.mark.parametrize("name", UNLABELLED)
 def test_the_docs_say_what_helps_without_labels(name):
-    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    page = (DOCS / "advice.md").read_text(encoding="utf-8")
     (line,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
     advice = advise_on("cone", UNLABELLED[name])
     assert f"| {advice.sentence} | {advice.evidence} |" in line

@@ -251,7 +251,7 @@ def test_wrong_arguments_are_named(rate):
         mode_drift(TripletLoss(), z, labels, k=1.5)
 
 
-# What docs/theory.md proves of the mode drift, and its counterexamples.
+# What docs/results/mode-drift/proofs.md proves of the mode drift, and its counterexamples.
 
 PULL = ContrastiveLoss(margin=0.0)  # its negatives are never charged: the pull alone
 

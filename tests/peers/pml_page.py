@@ -1,4 +1,4 @@
-"""The tables of docs/from-pml.md, ours beside PML's, and one tester for what should be equal."""
+"""The table of docs/pml-names.md, ours beside PML's, and one tester for what should be equal."""
 
 import re
 
@@ -12,7 +12,7 @@ import uncollapse as uc
 from docs.pages import ROOT
 from uncollapse.losses.proxies import ProxyLoss
 
-PAGE = (ROOT / "docs" / "from-pml.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "pml-names.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^\| `(.+?)` \| `(.+?)` \| ?(.*?) ?\|$", PAGE, re.MULTILINE)
 C, DIM = 8, 6
 

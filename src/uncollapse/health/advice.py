@@ -38,7 +38,7 @@ _LEAST_RATE = 1e-3  # of the first one
 _USUAL_LR = 1e-2  # few networks train at more
 # Of docs/results/label-free.
 _DIRECTION_STUDY = "27 of 32 losses with their optimum at a point are above 0.1, and 0 of 64 others"
-# Of docs/choosing.md, "Which strategy is best".
+# Of docs/results/rescue/strategies.md.
 _STUDY = "best of six strategies in 12 of 27 settings of the study, within 3 % of the best in 22"
 
 
@@ -360,7 +360,7 @@ def _try(words: list[str]) -> str:
 def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[Strategy]:
     """The alternatives to a strategy that shrinks the embedding, best first.
 
-    The order is that of the study on real data (docs/choosing.md). A loss without margin, or a soft
+    The order is that of the study on real data (docs/results/rescue). A loss without margin, or a soft
     one, gets the margin 0.2 as well: once classes are apart, none of its triplets counts, or all.
 
     >>> first = Strategy("hard", "hard", scale_free=False, margin=0.0, soft=False)
