@@ -13,7 +13,7 @@ from uncollapse._base.check import InputError
 from uncollapse._base.table import wrapped_for
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console as Console  # where others name the type
 
 Report = Callable[[int, int], None]  # told (done, total)
 ProgressOption = bool | Report | None
@@ -130,3 +130,10 @@ class ProgressLine:
         if self.console.is_terminal:
             text = wrapped_for(self.console.width, text)
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def quiet_console() -> Console:
+    """A console that shows nothing."""
+    from rich.console import Console
+
+    return Console(quiet=True)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uncollapse.data.listing import DataError, DatasetInfo, ImageRef, Listing, Row, find_root, is_image
+from uncollapse.data.listing import (
+    DataError,
+    DatasetInfo,
+    ImageRef,
+    Listing,
+    Row,
+    find_root,
+    is_image,
+)
 
 # The superclass of each class, in alphabetical order; both are counted in that order.
 _SUPERCLASSES = (

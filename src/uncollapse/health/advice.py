@@ -360,8 +360,9 @@ def _try(words: list[str]) -> str:
 def rank_strategies(own: Strategy, settings: RunSettings | None = None) -> list[Strategy]:
     """The alternatives to a strategy that shrinks the embedding, best first.
 
-    The order is that of the study on real data (docs/results/rescue). A loss without margin, or a soft
-    one, gets the margin 0.2 as well: once classes are apart, none of its triplets counts, or all.
+    The order is that of the study on real data (docs/results/rescue). A loss without margin, or a
+    soft one, gets the margin 0.2 as well: once classes are apart, none of its triplets counts, or
+    all.
 
     >>> first = Strategy("hard", "hard", scale_free=False, margin=0.0, soft=False)
     >>> [str(strategy) for strategy in rank_strategies(first)][:3]

@@ -74,7 +74,7 @@ class CrossBatchMemory(Wrapper):
     them; `Miner(pool=...)` bounds how many of all these candidates an anchor mines among.
 
     Collapse: what is mined over grows to `size`, and with it the drift of hard mining: batch-hard
-    collapses sooner, and what did not shrink may (docs/results/memory has the figures). A `scale_free`
+    collapses sooner, and what did not shrink may (docs/results/memory). A `scale_free`
     inner loss keeps a drift of 0. With `references="fixed"` drift says nothing: rows flee from
     constants that do not flee from them, and embeddings without a norm run away.
 

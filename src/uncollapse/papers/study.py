@@ -191,7 +191,7 @@ class Study:
             cell: [done[job.name] for job in of_cell if job.name in done]
             for cell, of_cell in jobs.items()
         }
-        forecasts = _foretell(folder, [run for of_cell in runs.values() for run in of_cell], setup)
+        forecasts = _forecast(folder, [run for of_cell in runs.values() for run in of_cell], setup)
         data = _data_in_words(setup, request)
         seconds = sum(spent.values())
         trained = Trained(runs, list(seeds), seconds, data, setup, lost, forecasts)
@@ -237,7 +237,7 @@ def has_settled(sizes: Mapping[int, float], start: float) -> bool:
 PROBE = 50  # steps
 
 
-def _foretell(folder: Path, runs: Sequence[Run], setup: Setup) -> dict[str, float]:
+def _forecast(folder: Path, runs: Sequence[Run], setup: Setup) -> dict[str, float]:
     """What a probe of each run's network says before training; kept beside the runs."""
     known = _known(folder / "forecasts.json")
     for run in runs if setup.settle else ():

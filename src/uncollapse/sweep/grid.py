@@ -9,19 +9,22 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import import_extra
 from uncollapse._base.files import DamagedFileError, write_text
+from uncollapse._base.progress import quiet_console
 from uncollapse.sweep.jobs import Engine, Job, Outcome, drive, past_outcome
 from uncollapse.sweep.results import Results, primary_recall, result_row
 from uncollapse.sweep.spec import Search, Space, Sweep, load_sweep
 from uncollapse.training import Config, Run, embed, evaluate, train
 from uncollapse.training.assemble import load_eval_data
+
+if TYPE_CHECKING:
+    from uncollapse._base.progress import Console
 
 _CONSTRAINT = "collapsed"  # above 0 it is broken
 _STEPS = 5  # of a run that is timed
@@ -247,5 +250,5 @@ def _time(config: Config, steps: int, out: Path) -> float:
         "data": config.data.model_copy(update={"eval_splits": []}),  # timed once, by itself
     }
     begun = time.perf_counter()
-    train(config.model_copy(update=changes), out, console=Console(quiet=True))
+    train(config.model_copy(update=changes), out, console=quiet_console())
     return time.perf_counter() - begun

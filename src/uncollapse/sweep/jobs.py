@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from rich.console import Console
 
 from uncollapse._base.check import InputError, check_int
 from uncollapse._base.files import DamagedFileError, read_json, write_json
@@ -21,6 +20,9 @@ from uncollapse._base.lock import FolderOwner
 from uncollapse._base.progress import ProgressLine
 from uncollapse.training import Config, Run, measure_run, parse_config, train
 from uncollapse.training.measures import find_damage, measures_file
+
+if TYPE_CHECKING:
+    from uncollapse._base.progress import Console
 
 _DONE = ("finished", "stopped")
 _PERIOD = 0.5  # seconds between two looks at the deadline

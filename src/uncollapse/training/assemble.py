@@ -200,12 +200,13 @@ def _load(config: Config, split: str, views: int) -> LabelledImages:
     front = build_model(config, plain[:1][0].shape[1:]).front
     assert front is not None  # `uses_features` says that something is frozen
     device = pick_device(config.train.device)
-    made = with_frozen_features(plain, front, config, device)
-    sources = [made.features]
-    for view in range(1, views + 1):  # the same for every seed of a run
-        drawn = replace(plain, transform=_augmented(c, seed=view))
-        sources.append(with_frozen_features(drawn, front, config, device, view).features)
-    return replace(made, features=Views(sources)) if views else made
+    transforms = [plain.transform, *(_augmented(c, seed=view) for view in range(1, views + 1))]
+    made = [  # the same for every seed of a run
+        with_frozen_features(replace(plain, transform=transform), front, config, device, view)
+        for view, transform in enumerate(transforms)
+    ]
+    sources = [each.features for each in made if each.features is not None]
+    return replace(made[0], features=Views(sources)) if views else made[0]
 
 
 def as_evaluated(split_data: LabelledImages, config: Config) -> LabelledImages:

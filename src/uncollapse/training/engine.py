@@ -12,16 +12,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 
 from uncollapse._base.check import InputError
 from uncollapse._base.extras import give_back_memory, keep_memory
 from uncollapse._base.files import DamagedFileError, write_json, write_text
 from uncollapse._base.lock import FolderOwner
-from uncollapse._base.progress import ProgressLine
+from uncollapse._base.progress import ProgressLine, quiet_console
 from uncollapse._version import __version__
 from uncollapse.data.listing import LoadReport
 from uncollapse.health.advice import lower_rate
@@ -36,6 +35,9 @@ from uncollapse.training.measurer import Measurer, settled_copy
 from uncollapse.training.measures import by_split, find_damage
 from uncollapse.training.run import Run
 from uncollapse.training.session import Session
+
+if TYPE_CHECKING:
+    from uncollapse._base.progress import Console
 
 _OF_A_SWEEP = "failure.json"  # beside a run that failed before it began
 _NAMED = 5  # skipped files that a summary names
@@ -102,7 +104,7 @@ def _train(
     session = Session(config, load_data(config, config.data.train_split), ranks)
     measurer = Measurer(run, config, as_evaluated(session.data, config))
     begun = time.monotonic()
-    console = console if ranks.first else Console(quiet=True)
+    console = console if ranks.first else quiet_console()
     with requests_to_stop(patient=ranks.size > 1) as asked:
         reports = _skipped(session, measurer).items()
         skipped = [f"{name}: {report.skipped_summary()}" for name, report in reports]

@@ -147,13 +147,15 @@ def test_the_bound_is_judged_where_it_says_something(bounds, ours, holds):
     assert claim.holds is holds
 
 
-def test_what_a_probe_foretold_is_counted_beside_what_came():
+def test_what_a_probe_predicted_is_counted_beside_what_came():
     ends = (0.005, 0.2, 0.3, 0.6)
-    points = [point(foretold=v, end=end) for v, end in zip((0.1, 0.2, 0.2, 0.9), ends, strict=True)]
-    note = diameters.foretold(panel_of(points))
+    points = [
+        point(predicted=v, end=end) for v, end in zip((0.1, 0.2, 0.2, 0.9), ends, strict=True)
+    ]
+    note = diameters.forecast(panel_of(points))
     assert "at most 25% for 3 runs (1 ended above it, 1 collapsed)" in note
     assert "more than 25% for 1 runs (1 ended above it, 0 collapsed)" in note
-    assert diameters.foretold(panel_of([point(foretold=math.nan)])) == ""
+    assert diameters.forecast(panel_of([point(predicted=math.nan)])) == ""
 
 
 @pytest.mark.slow
@@ -177,7 +179,7 @@ def test_a_run_goes_on_until_it_has_settled_and_again_gives_the_same(tmp_path):
     assert first.forecasts[run.path.name] > 0.0
     assert first.seconds == again.seconds == shown.seconds > 0.0
     row = diameters.measure(run, first.forecasts[run.path.name])
-    assert (row.steps, row.foretold) == (run.summary["step"], first.forecasts[run.path.name])
+    assert (row.steps, row.predicted) == (run.summary["step"], first.forecasts[run.path.name])
 
 
 def test_without_processes_nothing_is_trained(tmp_path):

@@ -141,7 +141,7 @@ def paired_gain(pairs: Sequence[tuple[Sequence[Run], Sequence[Run]]], column: Co
         return np.array(kept[column.key], float)
 
     by_pair = [[[counts(run) for run in runs] for runs in pair] for pair in pairs]
-    every = np.array(by_pair)  # pair, side, seed, hits or sizes, class
+    every: Array = np.array(by_pair)  # pair, side, seed, hits or sizes, class
     gains, sizes = (every[:, 0, :, 0] - every[:, 1, :, 0]).mean(axis=0), every[0, 0, 0, 1]
     drawn, generator = [], np.random.default_rng(0)
     for _ in range(_RESAMPLES):

@@ -81,7 +81,7 @@ class DiameterRow:
     the untrained network. `batch_start` and `batch_end` are diameters of training batches, before
     training (a mean of 8) and at the end; `batch_after` is that of the first 8 again. `steps` is
     the length; `settled` whether the diameter of the batches had no trend at its end or had
-    collapsed, `fell` the step from which on it was below 1 %, if it ever was; `foretold` the share
+    collapsed, `fell` the step from which on it was below 1 %, if it ever was; `predicted` the share
     of the scale that a probe said would be left.
     """
 
@@ -111,7 +111,7 @@ class DiameterRow:
     steps: int = 0
     settled: bool = False
     fell: int | None = None
-    foretold: float = math.nan
+    predicted: float = math.nan
 
     @property
     def left(self) -> float:
@@ -138,7 +138,7 @@ class DiameterRow:
         return {**texts, "collapsed": self.collapsed}
 
 
-def measure(run: Run, foretold: float = math.nan) -> DiameterRow:
+def measure(run: Run, predicted: float = math.nan) -> DiameterRow:
     """The figures of a finished run before and after training, as they were measured.
 
     Raises `NotMeasuredError` for a run that has not ended or has no plain triplet loss.
@@ -182,7 +182,7 @@ def measure(run: Run, foretold: float = math.nan) -> DiameterRow:
         steps=config.train.steps,
         settled=has_settled(sizes, batches.diameter),
         fell=min(after_last, default=None),
-        foretold=foretold,
+        predicted=predicted,
     )
 
 
@@ -217,7 +217,7 @@ def make(request: Request) -> Made:
     shown, trained = _train(figure["panels"], request)
     claims = [claim for panel in shown for claim in claims_of(panel)]
     claims += [claim for name in figure.get("more", ()) for claim in _MORE_CLAIMS[name](shown)]
-    notes = [tell(panel) for tell in (foretold, below_start, unsettled, beyond) for panel in shown]
+    notes = [tell(panel) for tell in (forecast, below_start, unsettled, beyond) for panel in shown]
     title = f"HNM {figure['title']} ({request.scale})"
     runs = [{"panel": panel.heading, **p.record()} for panel in shown for p in panel.points]
     return publish(
@@ -248,8 +248,12 @@ def _train(wanted: Sequence[dict[str, Any]], request: Request) -> tuple[list[Pan
     probes = {run: left for study in trained for run, left in study.forecasts.items()}
     shown = []
     for panel, grid, names in zip(wanted, grids, cells, strict=True):
-        heading, of_panel = _heading(panel, grid), [run for name in names for run in runs[name]]
-        points = [measure(run, probes.get(run.path.name, math.nan)) for run in of_panel]
+        heading = _heading(panel, grid)
+        points = [
+            measure(run, probes.get(run.path.name, math.nan))
+            for name in names
+            for run in runs[name]
+        ]
         if not points:
             lost = [run.error or run.status for study in trained for run in study.lost]
             why = f": {lost[0]}" if lost else ""
@@ -296,13 +300,13 @@ def _cell_table(panel: Panel) -> Table:
                 f"{_mean(runs, 'bound'):.3g}",
                 _states(runs),
                 f"{_mean(runs, 'drift'):+.3f}",
-                percent(_mean(runs, "foretold")),
+                percent(_mean(runs, "predicted")),
                 _change(runs, "recall"),
                 _change(runs, "mean_ap"),
             ]
         )
     heading = ["N", "P × K", "d", "steps", "before", "after", "left", "collapsed", "(17)"]
-    heading += ["(17) is", "drift", "left, foretold", "R@1, %", "mAP, %"]
+    heading += ["(17) is", "drift", "left, forecast", "R@1, %", "mAP, %"]
     title = f"{panel.heading} (means over the runs of a cell; scores untrained → trained)"
     return Table(heading, rows, title, notes=[FIGURES["columns"]])
 
@@ -469,11 +473,11 @@ def _p(value: Any) -> str:
 # Beyond the paper: a sentence for each panel, or none.
 
 
-def foretold(panel: Panel) -> str:
+def forecast(panel: Panel) -> str:
     """Whether the probe said which runs would shrink; '' without one."""
     low, words = Thresholds().shrink_ratio, []
     for more, said in ((False, "at most"), (True, "more than")):
-        runs = [p for p in panel.points if (p.foretold > low) is more and p.foretold >= 0.0]
+        runs = [p for p in panel.points if (p.predicted > low) is more and p.predicted >= 0.0]
         ends = f"{sum(p.left > low for p in runs)} ended above it, {sum(p.collapsed for p in runs)}"
         words += [f"{said} {low:.0%} for {len(runs)} runs ({ends} collapsed)"] if runs else []
     start = f"Forecast, {panel.short}: the share of the scale that a probe said would be left is"
