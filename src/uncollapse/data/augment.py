@@ -102,16 +102,6 @@ def random_erasing(
     return images.masked_fill(box.to(images.device), value)
 
 
-def pick_view(views: Tensor, generator: torch.Generator) -> Tensor:
-    """One of the views `[B, V, ...]` of each sample, at random.
-
-    >>> pick_view(torch.tensor([[7, 7], [8, 8]]), torch.Generator()).tolist()
-    [7, 8]
-    """
-    count = len(views)
-    return views[torch.arange(count), torch.randint(views.shape[1], (count,), generator=generator)]
-
-
 def center_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
     """The middle of each image.
 

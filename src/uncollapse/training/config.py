@@ -100,7 +100,7 @@ class Config(Section):
         8
         """
         usual = Config()
-        loss = type(self.loss.checked).model_construct(name=usual.loss.name)
+        loss = type(self.loss.checked()).model_construct(name=usual.loss.name)
         flat = dotted(usual.model_dump(mode="json") | {"loss": loss.model_dump(mode="json")})
         return {key: flat.get(key) for key in flat | self.flat()}
 
