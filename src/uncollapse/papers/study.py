@@ -245,7 +245,7 @@ PROBE = 50  # steps
 
 def _forecast(folder: Path, runs: Sequence[Run], setup: Setup) -> dict[str, float]:
     """What a probe of each run's network says before training; kept beside the runs."""
-    known = _known(folder / "forecasts.json")
+    known = read_kept(folder / "forecasts.json")
     for run in runs if setup.settle else ():
         if run.path.name not in known:
             session = Session(run.config, load_data(run.config, run.config.data.train_split))
@@ -261,7 +261,7 @@ def _forecast(folder: Path, runs: Sequence[Run], setup: Setup) -> dict[str, floa
 
 def _seconds(folder: Path, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> dict[str, float]:
     """What each run took, over the sessions in which it was lengthened; kept beside the runs."""
-    known = _known(folder / "seconds.json")
+    known = read_kept(folder / "seconds.json")
     for job, outcome in zip(jobs, outcomes, strict=True):
         of_run = known.setdefault(job.name, {})
         if outcome.status in (*_DONE, "failed"):
@@ -270,7 +270,8 @@ def _seconds(folder: Path, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> 
     return {job.name: sum(known[job.name].values()) for job in jobs}
 
 
-def _known(path: Path) -> dict[str, Any]:
+def read_kept(path: Path) -> dict[str, Any]:
+    """What is kept in a file beside runs; nothing where there is none yet."""
     return read_json(path) if path.is_file() else {}
 
 

@@ -15,7 +15,7 @@ from uncollapse.backbones import Embedder
 from uncollapse.data.sources import StartScale
 from uncollapse.training import assemble
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
-from uncollapse.training.config import Config, parse_config, with_new_names
+from uncollapse.training.config import Config, parse_config, set_keys
 from uncollapse.training.measures import RunFolder
 
 
@@ -68,7 +68,7 @@ class Run(Shown, RunFolder):
     def config(self) -> Config:
         """The config the run was made with; `DamagedFileError` if it is not a whole one."""
         try:
-            return parse_config(with_new_names(self.values))
+            return parse_config(set_keys({}, self.values))
         except InputError as error:
             raise self.damaged_config(error) from None
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from uncollapse._base.check import percent
 from uncollapse._base.files import read_toml
 from uncollapse._base.table import Table
 from uncollapse.charts import Axes, Chart, Entry, Scale, panels
@@ -295,12 +296,12 @@ def _cell_table(panel: Panel) -> Table:
                 ", ".join(f"{run.steps}{'' if run.settled else '…'}" for run in runs),
                 f"{_mean(runs, 'start'):.3g}",
                 f"{end:.3g}" + (f" ± {std:.1g}" if len(runs) > 1 else ""),
-                percent(_mean(runs, "left")),
+                percent(_mean(runs, "left"), 2),
                 f"{sum(run.collapsed for run in runs)} of {len(runs)}" + f": {fell}" * bool(fell),
                 f"{_mean(runs, 'bound'):.3g}",
                 _states(runs),
                 f"{_mean(runs, 'drift'):+.3f}",
-                percent(_mean(runs, "predicted")),
+                percent(_mean(runs, "predicted"), 2),
                 _change(runs, "recall"),
                 _change(runs, "mean_ap"),
             ]
@@ -309,17 +310,6 @@ def _cell_table(panel: Panel) -> Table:
     heading += ["(17) is", "drift", "left, forecast", "R@1, %", "mAP, %"]
     title = f"{panel.heading} (means over the runs of a cell; scores untrained → trained)"
     return Table(heading, rows, title, notes=[FIGURES["columns"]])
-
-
-def percent(share: float) -> str:
-    """A share in percent; `-` where it is not known.
-
-    >>> percent(0.5), percent(0.0123), percent(math.nan)
-    ('50 %', '1.2 %', '-')
-    """
-    if math.isnan(share):
-        return "-"
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _change(runs: Sequence[DiameterRow], score: str) -> str:
