@@ -242,6 +242,8 @@ def test_cifar100_labels_superclasses_and_keeps_classes_as_fine_labels(photograp
     # Of the classes in alphabetical order: apple, ..., orchid, ..., worm.
     words = [train.class_names[train.labels[2 * number].item()] for number in (0, 54, 99)]
     assert words == ["fruit and vegetables", "flowers", "non-insect invertebrates"]
-    assert len(load("cifar100", photographs / "CIFAR-100-dataset", split="test", cache=False)) == 100
+    assert (
+        len(load("cifar100", photographs / "CIFAR-100-dataset", split="test", cache=False)) == 100
+    )
     shutil.rmtree(photographs / "CIFAR-100-dataset/train/class_07")
     unusable("99 folders of 100 classes", load, "cifar100", photographs)

@@ -22,7 +22,7 @@ def horizontal_flip(images: Tensor, generator: torch.Generator, p: float = 0.5) 
     [3, 2, 1]
     """
     chosen = torch.rand(len(images), generator=generator) < p
-    return torch.where(_each(chosen, images), images.flip(-1), images)
+    return torch.where(chosen.to(images.device)[:, None, None, None], images.flip(-1), images)
 
 
 def random_resized_crop(
@@ -210,10 +210,6 @@ def _takes_generator(step: Callable[..., Any]) -> bool:
         return "generator" in inspect.signature(step).parameters
     except (TypeError, ValueError):
         return False
-
-
-def _each(chosen: Tensor, images: Tensor) -> Tensor:
-    return chosen.to(images.device).view(-1, *([1] * (images.ndim - 1)))
 
 
 # Brightness, contrast, saturation and channel statistics of whole batches of images.

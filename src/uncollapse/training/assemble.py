@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
@@ -183,10 +183,9 @@ def load_data(config: Config, split: str) -> LabelledImages:
     split_data = split_data.by_fine_labels() if c.labels == "fine" else split_data
     if not uses_features(config):
         return split_data
-    plain = as_evaluated(split_data, config)
-    front = build_model(config, plain[:1][0].shape[1:]).front
+    front = build_model(config, sample_shape(config, split_data)).front
     assert front is not None  # `uses_features` says that something is frozen
-    return with_frozen_features(plain, front, config)
+    return with_frozen_features(as_evaluated(split_data, config), front, config)
 
 
 def as_evaluated(split_data: LabelledImages, config: Config) -> LabelledImages:
@@ -194,19 +193,23 @@ def as_evaluated(split_data: LabelledImages, config: Config) -> LabelledImages:
     return replace(split_data, transform=evaluation_transform(config.data))
 
 
+def sample_shape(config: Config, split_data: LabelledImages) -> tuple[int, ...]:
+    """Shape of a sample as the network sees it, whatever features are cached of it."""
+    plain = replace(as_evaluated(split_data, config), features=None)
+    return tuple(plain[:1][0].shape[1:])
+
+
 def load_eval_data(config: Config, split: str) -> LabelledImages:
     """A split of the config's dataset, with its evaluation transform."""
     return as_evaluated(load_data(config, split), config)
 
 
-def build_model(config: Config, shape: Iterable[int]) -> Embedder:
+def build_model(config: Config, shape: Sequence[int]) -> Embedder:
     """The network for samples of this shape."""
     check_samples(config)
     settings = config.model.model_dump(exclude={"backbone"})
     generator = seeded(config, "model")
-    return backbones.build(
-        config.model.backbone, **settings, shape=tuple(shape), generator=generator
-    )
+    return backbones.build(config.model.backbone, **settings, shape=shape, generator=generator)
 
 
 def build_loss(config: Config, train: LabelledImages) -> Loss:
