@@ -672,9 +672,9 @@ def true_entries(mask: Tensor, count: int | None) -> tuple[Tensor, Tensor]:
         row, column = mask.nonzero(as_tuple=True)
         return row, column
     flat = mask.flatten()
-    place = torch.where(flat, flat.cumsum(0) - 1, count)  # what is False goes behind the last
+    position = torch.where(flat, flat.cumsum(0) - 1, count)  # what is False goes behind the last
     entry = torch.arange(len(flat), device=mask.device)
-    entry = entry.new_empty(count + 1).scatter_(0, place, entry)[:count]
+    entry = entry.new_empty(count + 1).scatter_(0, position, entry)[:count]
     return entry // mask.shape[1], entry % mask.shape[1]
 
 

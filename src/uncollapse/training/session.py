@@ -240,7 +240,7 @@ class Session:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to a saved state; `CheckpointError` for one that is not of this run."""
-        checkpoint.check_config(self.config, looking=True)
+        checkpoint.check_config(self.config, resuming=True)
         checkpoint.check_tensors(self.model.state_dict())
         state = checkpoint.state
         try:

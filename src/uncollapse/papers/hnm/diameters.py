@@ -466,10 +466,10 @@ def _p(value: Any) -> str:
 def forecast(panel: Panel) -> str:
     """Whether the probe said which runs would shrink; '' without one."""
     low, words = Thresholds().shrink_ratio, []
-    for more, said in ((False, "at most"), (True, "more than")):
+    for more, phrase in ((False, "at most"), (True, "more than")):
         runs = [p for p in panel.points if (p.predicted > low) is more and p.predicted >= 0.0]
         ends = f"{sum(p.left > low for p in runs)} ended above it, {sum(p.collapsed for p in runs)}"
-        words += [f"{said} {low:.0%} for {len(runs)} runs ({ends} collapsed)"] if runs else []
+        words += [f"{phrase} {low:.0%} for {len(runs)} runs ({ends} collapsed)"] if runs else []
     start = f"Forecast, {panel.short}: the share of the scale that a probe said would be left is"
     return f"{start} {', '.join(words)}." if words else ""
 
