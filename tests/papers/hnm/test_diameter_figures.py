@@ -158,6 +158,16 @@ def test_what_a_probe_predicted_is_counted_beside_what_came():
     assert diameters.forecast(panel_of([point(predicted=math.nan)])) == ""
 
 
+def test_every_length_at_which_a_run_may_have_settled_is_logged():
+    setups = [setup for s in STUDIES.values() for of in s.setups.values() for setup in of]
+    for setup in (setup for setup in setups if setup.settle):
+        steps, every = (setup.config["train"][key] for key in ("steps", "log_every"))
+        while steps < setup.settle:
+            assert steps % every == 0
+            steps = min(setup.settle, steps * 3 // 2)
+        assert steps % every == 0
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_until_it_has_settled_and_again_gives_the_same(tmp_path):
     config = {"data": {"name": "digits"}, "model": {"backbone": "mlp", "hidden": [8], "dim": 4}}
