@@ -313,10 +313,10 @@ def _cell_table(panel: Panel) -> Table:
 
 
 def _change(runs: Sequence[DiameterRow], score: str) -> str:
-    """From the untrained network to the trained one; `-` if nothing was evaluated."""
+    """From the untrained network to the trained one; `–` if nothing was evaluated."""
     start, end = _mean(runs, f"{score}_start"), _mean(runs, score)
     if not math.isfinite(end):
-        return "-"
+        return "–"
     return f"{100 * start:.1f} → {100 * end:.1f}" if math.isfinite(start) else f"{100 * end:.1f}"
 
 

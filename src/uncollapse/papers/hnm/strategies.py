@@ -136,7 +136,7 @@ def table(results: Sequence[StrategyRun]) -> Table:
 
 def _means(moments: Sequence[Mapping[str, float]]) -> list[str]:
     texts = (with_std([moment[name] for moment in moments]) for name in _SCORES)
-    return [text.replace("nan", "-") for text in texts]
+    return [text.replace("nan", "–") for text in texts]
 
 
 def below_start(results: Sequence[StrategyRun]) -> str:
