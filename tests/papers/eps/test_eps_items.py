@@ -131,8 +131,9 @@ def test_missing_datasets_and_weights_are_named(tmp_path):
     for item, where in (("table2", "jkrause"), ("table3", "brendenlake")):
         with pytest.raises(DataError, match=where):
             get_item(item).run(tmp_path / "out", 0, data_root=tmp_path)
+    write_letters(tmp_path / "omniglot", {"A": 2, "B": 2}, {"C": 2, "D": 2})
     with refused("--weights"):
-        get_item("table3").run(tmp_path, 0, "paper")
+        get_item("table3").run(tmp_path / "out", 0, "paper", data_root=tmp_path)
 
 
 @pytest.mark.parametrize(
