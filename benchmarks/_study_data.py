@@ -182,10 +182,11 @@ _SPLITS: dict[str, Callable[[Source], Pair]] = {
 def _features(data: LabelledImages, source: Source) -> LabelledImages:
     """What the frozen network makes of the samples, from the cache, as samples themselves."""
     model = {"dim": 64, "freeze": True, **source.frozen}
-    config = parse_config({"data": {"name": source.name}, "model": model})
+    config = {"data": {"name": source.name}, "model": model, "train": {"device": "cpu"}}
+    config = parse_config(config)
     front = build_model(config, data.shape).front
     assert front is not None
-    made = with_frozen_features(data, front, config, torch.device("cpu")).features
+    made = with_frozen_features(data, front, config).features
     assert made is not None
     return _made(data, made.read(torch.arange(len(data))))
 

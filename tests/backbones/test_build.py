@@ -209,7 +209,7 @@ def images(count=4):
     return torch.rand(count, *SHAPE, generator=generator(1))
 
 
-@pytest.mark.parametrize("up_to", [True, "layer2", "layer4"])
+@pytest.mark.parametrize("up_to", [True, "layer2", "layer3.0", "layer4"])
 def test_frozen_or_not_the_embedding_is_the_same_and_features_stand_for_samples(up_to):
     plain = build("resnet18", 8, shape=SHAPE).eval()
     frozen = build("resnet18", 8, shape=SHAPE, freeze=up_to).eval()
@@ -245,3 +245,22 @@ def test_a_head_from_principal_axes_keeps_distances_as_far_as_its_dimension_can(
         Head(6, 5).start_from_axes(torch.randn(5, 6))
     with refused("freeze"):  # a network that changes nothing
         freeze(Embedder(nn.Identity(), Head(5, 2), 2), True, (5,))
+
+
+def test_a_stage_may_be_frozen_up_to_one_of_its_blocks():
+    model = build("resnet18", 8, shape=SHAPE, freeze="layer4.0").train()
+    assert [name for name, _ in model.trunk.named_children()] == ["layer4"]
+    assert len(model.trunk.layer4) == 1
+    assert all(p.requires_grad for p in model.trunk.parameters())
+    with refused("freeze"):  # all of it: the stage
+        build("resnet18", 8, shape=SHAPE, freeze="layer4.1")
+
+
+def test_embeddings_keep_their_digits_under_autocast():
+    model = build("resnet50", 8, shape=SHAPE).eval()
+    with torch.no_grad():
+        exact = model(images())
+        with torch.autocast("cpu", torch.bfloat16):
+            z = model(images())
+    assert z.dtype == torch.float32
+    assert float((z - exact).norm() / exact.norm()) < 0.05

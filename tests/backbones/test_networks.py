@@ -10,8 +10,9 @@ import torch
 
 from support.errors import refused
 from uncollapse._base.extras import MissingExtraError
-from uncollapse.backbones import BACKBONES, SCALES_ITSELF, WeightsError, build, load_weights
+from uncollapse.backbones import BACKBONES, WeightsError, build, load_weights
 from uncollapse.backbones.networks import (
+    SPECIFICATIONS,
     BNInception,
     Conv2,
     GoogLeNet,
@@ -132,6 +133,8 @@ def test_bn_inception_halves_even_sizes_as_the_original_does():
     assert shapes == [14, 7, 7]
 
 
+MOBILE = tuple(SPECIFICATIONS["mobile"])
+
 # EfficientNet-Lite0 and MobileNetV2.
 
 
@@ -148,7 +151,7 @@ def test_stages_in_order_are_the_network(name, blocks):
     assert list(net.stages()) == ["stem", *(f"block{i}" for i in range(blocks)), "last"]
 
 
-@pytest.mark.parametrize("name", SCALES_ITSELF)
+@pytest.mark.parametrize("name", MOBILE)
 def test_a_file_with_other_names_is_loaded_by_the_order_of_its_layers(name, tmp_path):
     source, target, path = MobileNet(name), MobileNet(name), tmp_path / "weights.pth"
     tensors = {k: v for k, v in source.state_dict().items() if "num_batches" not in k}
@@ -156,7 +159,7 @@ def test_a_file_with_other_names_is_loaded_by_the_order_of_its_layers(name, tmp_
     torch.save(named | {"classifier.weight": torch.ones(10, 1280)}, path)
     load_weights(target, path)
     assert all(torch.equal(target.state_dict()[k], v) for k, v in tensors.items())
-    (other,) = {*SCALES_ITSELF} - {name}
+    (other,) = {*MOBILE} - {name}
     with pytest.raises(WeightsError, match="do not fit the network"):
         load_weights(MobileNet(other), path)
     torch.save({"a": torch.ones(3)}, path)

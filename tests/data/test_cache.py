@@ -242,3 +242,12 @@ def test_a_network_that_fails_leaves_no_file(cache_of_its_own):
     with pytest.raises(AttributeError, match="no_such_method"):
         with_features(samples(), lambda images: images.no_such_method(), "fails")
     assert not list(cache_of_its_own.glob("*.bin"))
+
+
+def test_feature_maps_are_kept_in_half_precision_and_within_its_range():
+    data = samples(5)
+    made = with_features(data, lambda images: 1e5 * images, "maps")
+    maps = made[:][0]
+    assert maps.dtype == torch.float16
+    wanted = (1e5 * data[:][0]).clamp(max=torch.finfo(torch.float16).max)
+    assert torch.allclose(maps.float(), wanted, rtol=1e-3)

@@ -218,3 +218,32 @@ def test_official_counts_are_the_published_ones(name, published):
         halves = official["train"], official["test"]
         assert sum(half.images for half in halves) == official["all"].images
         assert sum(half.classes for half in halves) == official["all"].classes
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    for split, pictures in (("train", 2), ("test", 1)):
+        for number in range(100):
+            for picture in range(pictures):
+                path = tmp_path / f"CIFAR-100-dataset/{split}/class_{number:02d}/{picture}.png"
+                small_copies.paint(path, size=(32, 32))
+    return tmp_path
+
+
+def test_cifar100_labels_superclasses_and_keeps_classes_as_fine_labels(photographs):
+    train = load("cifar100", photographs, cache=False)
+    assert (len(train), train.shape, train.report.clean) == (200, (3, 32, 32), True)
+    assert train.classes.tolist() == list(range(20))
+    assert train.fine_labels.tolist() == np.repeat(np.arange(100), 2).tolist()
+    by_class = {}
+    for fine, label in zip(train.fine_labels.tolist(), train.labels.tolist(), strict=True):
+        by_class.setdefault(label, set()).add(fine)
+    assert {len(classes) for classes in by_class.values()} == {5}
+    # Of the classes in alphabetical order: apple, ..., orchid, ..., worm.
+    words = [train.class_names[train.labels[2 * number].item()] for number in (0, 54, 99)]
+    assert words == ["fruit and vegetables", "flowers", "non-insect invertebrates"]
+    assert (
+        len(load("cifar100", photographs / "CIFAR-100-dataset", split="test", cache=False)) == 100
+    )
+    shutil.rmtree(photographs / "CIFAR-100-dataset/train/class_07")
+    unusable("99 folders of 100 classes", load, "cifar100", photographs)

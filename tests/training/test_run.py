@@ -144,6 +144,16 @@ def test_a_report_needs_no_trust_and_a_command_with_trust_goes_on(run, home):
         assert imported(home) is imports
 
 
+@pytest.mark.parametrize("key", ["loss.name", "data.name"])
+@pytest.mark.parametrize("name", ["timm:Net", "sentence:Net"])
+def test_the_prefix_of_a_network_hides_no_code_of_a_loss_or_dataset(tmp_path, key, name):
+    section, _, word = key.partition(".")
+    for file in ("config.toml", "metrics.jsonl"):
+        (tmp_path / file).touch()
+    with pytest.raises(UntrustedCodeError, match=name):
+        check_trusted(tmp_path, parse_config({section: {word: name}}))
+
+
 @pytest.mark.parametrize("name", ["mlp", "timm:resnet10t", "sentence:all-MiniLM-L6-v2"])
 def test_a_run_of_a_built_in_network_needs_no_trust(tmp_path, name):
     own = parse_config({"model": {"backbone": "a.b:c"}})

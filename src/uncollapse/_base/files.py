@@ -1,7 +1,7 @@
 """Files: written beside their target and renamed into place; damaged ones raise a clear error.
 
-The only place that opens a file for writing. A reader of what is written here sees the old file or
-the new one, never a part of it, whatever happens to the writer.
+Nothing else opens a file for writing but what `written_aside` yields. A reader of what is written
+here sees the old file or the new one, never a part of it, whatever happens to the writer.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def written_aside(path: Path, *, folder: bool = False) -> Iterator[Path]:
         for part in filter(Path.is_file, [aside, *aside.rglob("*")]):
             sync(part)
         (_pour if direct else _put)(aside, target)
-    except Exception as error:
-        if "No space left on device" in str(
-            error
-        ):  # some writers have an error of their own for it
-            full = errno.ENOSPC
-            raise OSError(full, os.strerror(full), str(path)) from error
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # a full disk
             error.filename = str(path)
         raise
+    except Exception as error:
+        full = os.strerror(errno.ENOSPC)
+        if full not in str(error):
+            raise
+        raise OSError(errno.ENOSPC, full, str(path)) from error  # as safetensors words it
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         aside.unlink(missing_ok=True)

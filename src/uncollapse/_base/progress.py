@@ -15,7 +15,7 @@ from uncollapse._base.table import wrapped_for
 if TYPE_CHECKING:
     from rich.console import Console as Console  # where others name the type
 
-Report = Callable[[int, int], None]  # told (done, total)
+Report = Callable[[int, int], None]  # called with (done, total)
 ProgressOption = bool | Report | None
 
 _SHOWN = {"loss": ".4f", "diameter": ".3g", "verdict": ""}
@@ -57,7 +57,7 @@ def in_notebook() -> bool:
 
 
 def _bar_in_notebook() -> Callable[[int, int, str], None]:
-    """One that the browser draws, where rich would need ipywidgets; gone where the total is 0."""
+    """A bar that the browser draws, where rich would need ipywidgets; a total of 0 removes it."""
     output = import_module("IPython.display")
     bar = output.display(output.HTML(""), display_id=True)
 
@@ -69,9 +69,9 @@ def _bar_in_notebook() -> Callable[[int, int, str], None]:
 
 
 class ProgressLine:
-    """Shows step, loss, diameter, verdict, R@1 and time left of a run; else silent.
+    """Shows step, loss, diameter, verdict, R@1 and time left of a run, on a terminal.
 
-    On a terminal, and without the time in a notebook.
+    In a notebook there is no time left; elsewhere only notes are printed.
 
     The values stand under the bar: 80 columns have no room for both. `start` is the step that a
     resumed run goes on from.

@@ -22,7 +22,7 @@ _GAP = 2  # between two columns of a terminal
 _NUMBER = re.compile(r"[+−-]?[\d.,]+(e[+-]?\d+)?\s?%?|[–-]?")
 
 
-# What classes of a page are on a terminal.
+# Styles of a terminal for the classes of a page.
 _STYLES = {"good": "green", "warn": "yellow", "bad": "red", "whole": "", "badge": "", "code": ""}
 
 
@@ -30,8 +30,8 @@ _STYLES = {"good": "green", "warn": "yellow", "bad": "red", "whole": "", "badge"
 class Cell:
     """A text, the number it is sorted by, small print, and a style.
 
-    The style is a class of the CSS on a page (`good`, `warn` and `bad` are colours on a terminal as
-    well), or one of rich's on a terminal.
+    The style is a class of a page's CSS (`good`, `warn` and `bad` are colours on a terminal too),
+    or one of rich's on a terminal.
     """
 
     text: object
@@ -147,9 +147,8 @@ class Table:
             drawn.columns[-1].justify = "right" if numeric else "left"
         for row, line in enumerate(self.lines):
             bold = ["", *["bold" * (row in self.strong)] * len(line)]
-            styles = (" ".join(_STYLES.get(w, w) for w in c.style.split()).strip() for c in line)
-            looks = [own or usual for own, usual in zip(styles, bold, strict=False)]
-            drawn.add_row(*(Text(texts[row][i], looks[i]) for i in widths))
+            styles = [" ".join(_STYLES.get(w, w) for w in c.style.split()).strip() for c in line]
+            drawn.add_row(*(Text(texts[row][i], styles[i] or bold[i]) for i in widths))
         return drawn
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse._kernels.triplets import add_force, fast, square
 
-__all__ = ["similarity_after", "similarity_before"]
-
 _LOW = -80.0  # its exponential counts as 0
 
 

@@ -9,15 +9,6 @@ import numpy as np
 from uncollapse._base.arrays import Array
 from uncollapse._kernels.triplets import unfused
 
-__all__ = [
-    "SORTED_BELOW",
-    "CountArrays",
-    "RankedPoints",
-    "count_tile",
-    "own_squares",
-]
-
-
 SORTED_BELOW = 32  # longer lists are sorted faster by NumPy
 _FEW, _LINEAR = 4, 160
 _PART = 128  # columns looked at together

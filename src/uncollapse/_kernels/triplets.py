@@ -13,20 +13,6 @@ import numpy as np
 
 from uncollapse._base.arrays import Array
 
-__all__ = [
-    "add_force",
-    "choose",
-    "class_distances",
-    "class_gradient",
-    "fast",
-    "frame_rows",
-    "hinge_rows",
-    "square",
-    "tangent",
-    "triplet_charge",
-    "unfused",
-]
-
 _EPS = float(np.finfo(np.float64).eps)
 _CROWD = 16  # candidates of a row that are measured at most
 _NONE, _MANY = -1, -2

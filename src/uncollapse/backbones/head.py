@@ -95,9 +95,9 @@ class Embedder(nn.Module):
     (3, 2)
     """
 
-    def __init__(self, trunk: nn.Module, head: Head, dim: int, front: Front | None = None) -> None:
+    def __init__(self, trunk: nn.Module, head: Head, dim: int) -> None:
         super().__init__()
-        self.front = front
+        self.front: Front | None = None
         self.trunk = trunk
         self.head = head
         self.dim = dim

@@ -225,15 +225,15 @@ class GoogLeNet(nn.Sequential):
         for name, widths in SPECIFICATIONS["googlenet"].items():
             if name in pools:
                 self.add_module(f"pool{name}", nn.MaxPool2d(pools[name], 2, ceil_mode=True))
-            one, reduce3, three, reduce5, five, pool = widths
+            single, reduce3, three, reduce5, five, pool = widths
             branches: OrderedDict[str, nn.Module] = OrderedDict(
-                branch1=_conv(inputs, one, 1),
+                branch1=_conv(inputs, single, 1),
                 branch2=nn.Sequential(_conv(inputs, reduce3, 1), _conv(reduce3, three, 3)),
                 branch3=nn.Sequential(_conv(inputs, reduce5, 1), _conv(reduce5, five, 3)),
                 branch4=nn.Sequential(nn.MaxPool2d(3, 1, 1), _conv(inputs, pool, 1)),
             )
             self.add_module(f"inception{name}", _SideBySide(branches))
-            inputs = one + three + five + pool
+            inputs = single + three + five + pool
 
     def forward(self, images: Tensor) -> Tensor:
         """`[B, C, H, W]` to `[B, 1024, H/32, W/32]`."""
@@ -280,16 +280,16 @@ class BNInception(nn.Module):
         self._add("conv2_3x3", 64, 192, 3)
         inputs = 192
         for name, widths in SPECIFICATIONS["bn-inception"].items():
-            one, reduce3, three, reduce, double, pool = widths
+            single, reduce3, three, reduce, double, pool = widths
             block, stride = f"inception_{name}", 1 if pool else 2
-            self._add(f"{block}_1x1", inputs, one, 1)
+            self._add(f"{block}_1x1", inputs, single, 1)
             self._add(f"{block}_3x3_reduce", inputs, reduce3, 1)
             self._add(f"{block}_3x3", reduce3, three, 3, stride)
             self._add(f"{block}_double_3x3_reduce", inputs, reduce, 1)
             self._add(f"{block}_double_3x3_1", reduce, double, 3)
             self._add(f"{block}_double_3x3_2", double, double, 3, stride)
             self._add(f"{block}_pool_proj", inputs, pool, 1)
-            inputs = one + three + double + (pool or inputs)
+            inputs = single + three + double + (pool or inputs)
         # Ceiling mode keeps a last partial window, as the Caffe original did.
         self.halve = nn.MaxPool2d(3, 2, ceil_mode=True)
         self.smooth = nn.AvgPool2d(3, 1, 1)
@@ -299,10 +299,10 @@ class BNInception(nn.Module):
         """`[B, C, H, W]` to `[B, 1024, H/32, W/32]`."""
         x: Tensor = self.halve(self._run(images, "conv1_7x7_s2"))
         x = self.halve(self._run(x, "conv2_3x3_reduce", "conv2_3x3"))
-        for name, (one, *_, pool) in SPECIFICATIONS["bn-inception"].items():
+        for name, (single, *_, pool) in SPECIFICATIONS["bn-inception"].items():
             block = f"inception_{name}"
             double = [f"{block}_double_3x3_{part}" for part in ("reduce", "1", "2")]
-            branches = [self._run(x, f"{block}_1x1")] if one else []
+            branches = [self._run(x, f"{block}_1x1")] if single else []
             branches += [self._run(x, f"{block}_3x3_reduce", f"{block}_3x3"), self._run(x, *double)]
             if pool:
                 pooled = self.peak(x) if name == "5b" else self.smooth(x)

@@ -204,15 +204,15 @@ def _read_keras(path: Path) -> dict[str, Tensor]:
 def _package_files(path: Path) -> dict[str, bytes]:
     """The manifest and the files of values, by name."""
     if path.is_dir():
-        found = [file for end in ("json", "bin") for file in path.rglob(f"*.{end}")]
-        return {file.relative_to(path).as_posix(): file.read_bytes() for file in found}
+        files = [file for end in ("json", "bin") for file in path.rglob(f"*.{end}")]
+        return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
     with tarfile.open(path) as package:
         members = [(member.name, package.extractfile(member)) for member in package]
         return {name: file.read() for name, file in members if file is not None}
 
 
 def _check_layer(path: Path, layer: Mapping[str, Any]) -> None:
-    """Refuse what names and shapes do not tell: another epsilon, strides elsewhere."""
+    """Refuse what names and shapes do not show: another epsilon, strides elsewhere."""
     strided = layer.get("kernel_size") == [3, 3] and layer["strides"] != [1, 1]
     if layer.get("epsilon", 1e-3) != 1e-3 or strided:
         why = f"its layer {layer['name']} is not that of Keras' ResNet-50"

@@ -22,7 +22,7 @@ def horizontal_flip(images: Tensor, generator: torch.Generator, p: float = 0.5) 
     [3, 2, 1]
     """
     chosen = torch.rand(len(images), generator=generator) < p
-    return torch.where(_each(chosen, images), images.flip(-1), images)
+    return torch.where(chosen.to(images.device)[:, None, None, None], images.flip(-1), images)
 
 
 def random_resized_crop(
@@ -100,16 +100,6 @@ def random_erasing(
     down = (y >= top[:, None]) & (y < (top + tall)[:, None])
     box = down[:, None, :, None] & across[:, None, None, :] & (draws[2] < p)[:, None, None, None]
     return images.masked_fill(box.to(images.device), value)
-
-
-def pick_view(views: Tensor, generator: torch.Generator) -> Tensor:
-    """One of the views `[B, V, ...]` of each sample, at random.
-
-    >>> pick_view(torch.tensor([[7, 7], [8, 8]]), torch.Generator()).tolist()
-    [7, 8]
-    """
-    count = len(views)
-    return views[torch.arange(count), torch.randint(views.shape[1], (count,), generator=generator)]
 
 
 def center_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
@@ -220,10 +210,6 @@ def _takes_generator(step: Callable[..., Any]) -> bool:
         return "generator" in inspect.signature(step).parameters
     except (TypeError, ValueError):
         return False
-
-
-def _each(chosen: Tensor, images: Tensor) -> Tensor:
-    return chosen.to(images.device).view(-1, *([1] * (images.ndim - 1)))
 
 
 # Brightness, contrast, saturation and channel statistics of whole batches of images.

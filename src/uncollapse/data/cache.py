@@ -141,13 +141,12 @@ def with_features(
     identity: str,
     *,
     folder: Path | None = None,
-    progress: ProgressOption = None,
 ) -> LabelledImages:
     """The same samples with the features that `network` computes for them, from a cache.
 
     `identity` says which network it is, and how `data.transform` prepares its samples. Feature maps
-    are kept in half precision, vectors in float32. Safe with
-    several processes: one computes, the others wait and read.
+    are kept in half precision, vectors in float32. Safe with several processes: one computes, the
+    others wait and read.
 
     >>> import tempfile
     >>> from uncollapse.data import TensorSource
@@ -174,7 +173,7 @@ def with_features(
     _add_samples(digest, data.source)
     fingerprint = digest.hexdigest()
     manifest = folder / f"features-{fingerprint}.json"
-    features = _find_or_build("feature", manifest, fingerprint, build, progress)
+    features = _find_or_build("feature", manifest, fingerprint, build)
     return replace(data, features=features.source)
 
 
@@ -183,7 +182,7 @@ def _find_or_build(
     manifest: Path,
     fingerprint: str,
     build: _Build,
-    progress: ProgressOption,
+    progress: ProgressOption = None,
     need: int = 0,
 ) -> Cached:
     """The cache with this fingerprint; `need` is the number of bytes that building it takes."""

@@ -29,8 +29,8 @@ def listing(info: DatasetInfo, root: Path | None, split: str) -> Listing:
     folder = base / split
     names = sorted(path.name for path in folder.glob("[!.]*") if path.is_dir())
     if len(names) != len(_SUPERCLASSES):
-        found = f"{len(names)} folders of {len(_SUPERCLASSES)} classes in {folder}"
-        raise DataError(f"{info.name}: {found}; expected layout:\n{info.layout}")
+        given = f"{len(names)} folders of {len(_SUPERCLASSES)} classes in {folder}"
+        raise DataError(f"{info.name}: {given}; expected layout:\n{info.layout}")
     rows = [
         Row(ImageRef(path), _SUPERCLASSES[number], number)
         for number, name in enumerate(names)

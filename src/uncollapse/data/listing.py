@@ -58,9 +58,9 @@ class LoadReport:
         kinds = {"missing": self.missing, "unreadable": self.unreadable, "ignored": ignored}
         return {kind: names for kind, names in kinds.items() if names}
 
-    def skipped_summary(self, names: int = 3) -> str:
+    def skipped_summary(self) -> str:
         """One line about what was skipped: counts and the first names; empty if nothing was."""
-        return _summary(self.skipped, names)
+        return _summary(self.skipped)
 
     def summary(self, names: int = 3) -> str:
         """One line: counts, and the first few names of each kind."""
@@ -69,7 +69,7 @@ class LoadReport:
         return _summary(kinds, names) or "nothing left out or changed"
 
 
-def _summary(kinds: Mapping[str, Sequence[str]], names: int) -> str:
+def _summary(kinds: Mapping[str, Sequence[str]], names: int = 3) -> str:
     parts = []
     for kind, files in kinds.items():
         if files:

@@ -56,7 +56,7 @@ def load(
     info = describe(name)
     listing = list_split(name, root, split)
     if isinstance(listing.images, tuple):
-        how = _decoding(info, size, channels, fit, middle)
+        how = decoding(info, size, channels, fit, middle)
         source, listing, odd = _decoded(listing, name, how, cache, strict, progress)
     else:
         _check_undecoded(name, size=size, channels=channels, fit=fit, middle=middle)
@@ -145,13 +145,14 @@ def _tensor(numbers: Array | None) -> Tensor | None:
     return None if numbers is None else torch.as_tensor(numbers)
 
 
-def _decoding(
+def decoding(
     info: DatasetInfo,
     size: int | tuple[int, int] | None,
     channels: int | None,
     fit: str | None,
     middle: float | None,
 ) -> Decoding:
+    """How images of a dataset are decoded: as it says where nothing else is asked for."""
     chosen = (size, size) if isinstance(size, int) else size or info.size or (224, 224)
     share = info.middle if middle is None else middle
     return Decoding(chosen, channels or info.channels, fit or info.fit, info.invert, share)

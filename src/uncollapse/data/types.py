@@ -73,25 +73,6 @@ class SubsetSource:
         return self.source.read(self.rows[rows])
 
 
-@dataclass(frozen=True)
-class Views:
-    """Several versions of each sample, the plain one first: `[B, V, *shape]`."""
-
-    sources: Sequence[ImageSource]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of all versions of one sample."""
-        return (len(self.sources), *self.sources[0].shape)
-
-    def __len__(self) -> int:
-        return len(self.sources[0])
-
-    def read(self, rows: Tensor) -> Tensor:
-        """All versions of the samples of these rows."""
-        return torch.stack([source.read(rows) for source in self.sources], dim=1)
-
-
 @dataclass(eq=False)
 class LabelledImages(Dataset[Batch]):
     """Samples with labels: indexing by a list, slice or tensor gives a batch `(images, labels)`.

@@ -297,7 +297,7 @@ def prepare(
     """
     sets = [x.detach().contiguous() for x in sets]
     work, before = working_dtype(sets[0]), 1.0
-    dtype = dtype or (sets[0].dtype if float32_is_exact() else work)
+    dtype = dtype or (work if screen_dtype() == torch.float64 else sets[0].dtype)
     if sets[0].dtype == torch.float64 and on_host(sets[0]):
         largest = max(float(torch.linalg.vector_norm(x, math.inf)) for x in sets)
         if not 1 / _EXTREME < largest < _EXTREME:
@@ -374,14 +374,13 @@ def working_dtype(x: Tensor) -> torch.dtype:
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
-def float32_is_exact() -> bool:
-    """Whether float32 products keep float32's digits: torch may be told to round them to fewer."""
-    return torch.get_float32_matmul_precision() == "highest"
-
-
 def screen_dtype() -> torch.dtype:
-    """The fastest dtype for screening many pairs, whatever the dtype of the rows."""
-    return torch.float32 if float32_is_exact() else torch.float64
+    """The fastest dtype for screening many pairs, whatever the dtype of the rows.
+
+    float64 where torch has been told to round float32 products to fewer digits.
+    """
+    exact = torch.get_float32_matmul_precision() == "highest"
+    return torch.float32 if exact else torch.float64
 
 
 def squared_norms(rows: Tensor) -> Tensor:
@@ -673,9 +672,9 @@ def true_entries(mask: Tensor, count: int | None) -> tuple[Tensor, Tensor]:
         row, column = mask.nonzero(as_tuple=True)
         return row, column
     flat = mask.flatten()
-    place = torch.where(flat, flat.cumsum(0) - 1, count)  # what is False goes behind the last
+    position = torch.where(flat, flat.cumsum(0) - 1, count)  # what is False goes behind the last
     entry = torch.arange(len(flat), device=mask.device)
-    entry = entry.new_empty(count + 1).scatter_(0, place, entry)[:count]
+    entry = entry.new_empty(count + 1).scatter_(0, position, entry)[:count]
     return entry // mask.shape[1], entry % mask.shape[1]
 
 

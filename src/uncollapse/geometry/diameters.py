@@ -17,7 +17,7 @@ from uncollapse.distances import Frame, binary_scale, screen_dtype, short_square
 _FEW = 1 << 16  # differences held at once, 0.5 MB: a class of a handful is measured by them
 _SMALL = 512  # below this many points one float64 product is the fastest way
 _ROWS, _COLUMNS = 512, 2048  # a tile of distances: 4 MB
-_SWEEP = 1 << 19  # values of points measured at a time from the few that a sweep starts at
+_SWEEPS, _SWEEP = 6, 1 << 19  # how many, and values of points that one measures at a time
 _COPIED = 1 << 24  # values of which a narrow copy is kept: 64 MB
 _SKETCH = 31  # leading principal axes of the cheap upper bound
 
@@ -89,11 +89,11 @@ def _farthest(a: Frame, b: Frame) -> float:
     return float(torch.linalg.vector_norm(a.wide[i] - b.wide[j]))
 
 
-def _farthest_point_sweeps(frame: Frame, sweeps: int = 6) -> float:
+def _farthest_point_sweeps(frame: Frame) -> float:
     """A lower bound that is usually the answer: walk to the farthest point, from many starts."""
     best, seen = 0.0, torch.zeros(len(frame), dtype=torch.bool)
     starts, step = torch.topk(frame.norms, min(16, len(frame))).indices, max(1, _SWEEP // frame.dim)
-    for _ in range(sweeps):
+    for _ in range(_SWEEPS):
         seen[starts] = True
         far, farthest = frame.norms.new_full((len(starts),), -math.inf), starts
         for left in range(0, len(frame), step):

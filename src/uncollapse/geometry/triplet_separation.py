@@ -84,15 +84,13 @@ def _decide(x: Tensor, layout: ClassLayout, anchors: Array) -> Separation:
         margin = distance[each, negative] - distance[each, positive]
         a = int(margin.numpy().argmin())  # torch promises no order among equals
         if margin[a] < best.margin:
-            triplet = int(rows[a]), int(positive[a]), int(negative[a])
-            best = Separation(float(margin[a]), *triplet)
+            best = Separation(float(margin[a]), int(rows[a]), int(positive[a]), int(negative[a]))
     return best
 
 
 def _candidates(x: Tensor, layout: ClassLayout) -> Array:
     """Anchors whose margin, known from products with a proven bound, may be the smallest."""
-    ordered = x[torch.from_numpy(layout.order)]
-    frame = Frame.of(ordered, dtype=screen_dtype())
+    frame = Frame.of(x[torch.from_numpy(layout.order)], dtype=screen_dtype())
     near = _nearest_negative_squares(frame, layout)
     near_slack = frame.band.double().numpy() + float(frame.band.max())
     far, far_slack = _farthest_positive_squares(frame, layout)

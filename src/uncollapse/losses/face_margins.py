@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -55,32 +55,11 @@ class MarginSoftmax(ProxyLoss):
         """One entry per sample; `pull` is minus its cosine with its nearest sub-centre."""
         compared = self.compared(batch, tuples)
         every, own_column = compared.cosine, compared.own[:, None]
-        cosine = every[:, 0] if every.shape[1] == 1 else _largest(every)  # Deng et al. 2020
+        cosine = every[:, 0] if every.shape[1] == 1 else every.amax(1)  # Deng et al. 2020
         near = cosine.gather(1, own_column)[:, 0]
         logit = self.scale * self.with_margin(near, compared)
         loss = softmax_loss(cosine, own_column, logit, self.scale).to(batch.rows.dtype)
         return Elements(loss, -near.detach(), compared.anchor).take(compared.real)
-
-
-def _largest(cosine: Tensor) -> Tensor:
-    top: Tensor = _Largest.apply(cosine)  # type: ignore[no-untyped-call]
-    return top
-
-
-class _Largest(torch.autograd.Function):
-    """`amax(1)`, 2 ms of 14 faster at 1,024 rows and 3 x 256 vectors: its mask is of floats."""
-
-    @staticmethod
-    def forward(ctx: Any, cosine: Tensor) -> Tensor:
-        top = cosine.amax(1)
-        ctx.save_for_backward(cosine, top)
-        return top
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:
-        cosine, top = (x.detach() for x in ctx.saved_tensors)
-        mask = torch.eq(cosine, top[:, None], out=torch.empty_like(cosine))
-        return mask.mul_((slope / mask.sum(1))[:, None])  # equal entries share the gradient
 
 
 class ArcFaceLoss(MarginSoftmax):

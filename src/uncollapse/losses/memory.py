@@ -161,11 +161,11 @@ class CrossBatchMemory(Wrapper):
         for name in _KEPT:
             setattr(self, name, kept[name].to(getattr(self, name).device, copy=True))
 
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
         for name in _KEPT:  # as long and wide as what is loaded
             if (given := state.get(prefix + name)) is not None:
                 setattr(self, name, torch.empty_like(given, device=getattr(self, name).device))
-        super()._load_from_state_dict(state, prefix, *rest)
+        super()._load_from_state_dict(state, prefix, *others)
 
     def _numbers(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Labels and sample ids of a batch; raises unless it can be enqueued."""

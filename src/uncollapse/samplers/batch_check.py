@@ -13,8 +13,6 @@ from uncollapse._base.check import InputError, check_int
 from uncollapse._base.table import percent
 from uncollapse.samplers.batches import SeededBatches
 
-__all__ = ["BatchReport", "check_batches", "mode_chance"]
-
 
 @dataclass(frozen=True)
 class BatchReport:

@@ -14,8 +14,6 @@ from torch.utils.data import BatchSampler
 from uncollapse._base.arrays import Array, ArrayLike, ClassLayout, label_array
 from uncollapse._base.check import InputError, check_choice, check_int
 
-__all__ = ["PKSampler", "SeededBatches", "UniformBatchSampler"]
-
 
 class SeededBatches(BatchSampler):
     """A batch sampler whose batch i of an epoch is a function of (seed, epoch, i) alone.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,6 @@ from uncollapse._base.check import InputError
 from uncollapse.backbones import BACKBONES, SCALES_ITSELF, Embedder, Front
 from uncollapse.data import LabelledImages, augment, describe, with_features
 from uncollapse.data.augment import Compose
-from uncollapse.data.types import Views
 from uncollapse.health import RunSettings
 from uncollapse.losses import Loss
 from uncollapse.losses.registry import make_loss
@@ -69,16 +68,12 @@ _AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
 def training_transform(config: Config) -> Compose:
     """The random steps that `data.augment` names, then `data.mean` and `data.std`.
 
-    Where samples are read as features, the choice of one of their views, if there are several.
+    No step where samples are read as features.
     """
+    c, steps = config.data, list[Callable[..., Tensor]]()
     seed = seeded(config, "augment").initial_seed()
     if uses_features(config):
-        return Compose([augment.pick_view] if config.data.views else [], seed=seed)
-    return _augmented(config.data, seed)
-
-
-def _augmented(c: DataConfig, seed: int) -> Compose:
-    steps = list[Callable[..., Tensor]]()
+        return Compose([], seed=seed)
     if c.augment == "paper":
         steps += data.paper_transform(c.name, train=True).steps
     elif c.augment not in ("none", []):
@@ -130,19 +125,17 @@ def _images_only(images: Tensor) -> Tensor:
 
 
 def uses_features(config: Config) -> bool:
-    """Whether samples are read as features: something is frozen, and no step augments anew.
+    """Whether samples are read as features: something is frozen, and nothing is augmented.
 
     >>> uses_features(Config())
     False
     """
-    plain = config.data.augment in ("none", [])
-    return config.model.freeze is not False and (plain or config.data.views > 0)
+    return config.model.freeze is not False and config.data.augment in ("none", [])
 
 
-def with_frozen_features(
-    data: LabelledImages, front: Front, config: Config, device: torch.device, view: int = 0
-) -> LabelledImages:
-    """The samples with cached features, after `data.transform`: of view 0 that of evaluation."""
+def with_frozen_features(data: LabelledImages, front: Front, config: Config) -> LabelledImages:
+    """The samples with cached features, after `data.transform`."""
+    device = pick_device(config.train.device)
     front = front.to(device)
 
     def compute(samples: Tensor) -> Tensor:
@@ -152,9 +145,7 @@ def with_frozen_features(
             made: Tensor = front(samples.to(device))
         return made
 
-    identity = _identity(front, config)
-    identity += f" {config.data.augment} {view}" if view else ""
-    return with_features(data, compute, identity)
+    return with_features(data, compute, _identity(front, config))
 
 
 def in_precision(config: Config, device: torch.device) -> AbstractContextManager[Any]:
@@ -186,49 +177,39 @@ def seeded(config: Config, stream: str) -> torch.Generator:
 
 def load_data(config: Config, split: str) -> LabelledImages:
     """A split of the config's dataset to train on, with the labels the config asks for."""
-    return _load(config, split, config.data.views)
-
-
-def _load(config: Config, split: str, views: int) -> LabelledImages:
     c = config.data
     how = c.model_dump(include={"fit", "middle", "channels", "strict"})
     split_data = data.load(c.name, c.root, split, size=size_pair(c.size), **how)
     split_data = split_data.by_fine_labels() if c.labels == "fine" else split_data
     if not uses_features(config):
         return split_data
-    plain = as_evaluated(split_data, config)
-    front = build_model(config, plain[:1][0].shape[1:]).front
+    front = build_model(config, sample_shape(config, split_data)).front
     assert front is not None  # `uses_features` says that something is frozen
-    device = pick_device(config.train.device)
-    transforms = [plain.transform, *(_augmented(c, seed=view) for view in range(1, views + 1))]
-    made = [  # the same for every seed of a run
-        with_frozen_features(replace(plain, transform=transform), front, config, device, view)
-        for view, transform in enumerate(transforms)
-    ]
-    sources = [each.features for each in made if each.features is not None]
-    return replace(made[0], features=Views(sources)) if views else made[0]
+    return with_frozen_features(as_evaluated(split_data, config), front, config)
 
 
 def as_evaluated(split_data: LabelledImages, config: Config) -> LabelledImages:
     """The split with its evaluation transform instead of augmentation."""
-    features = split_data.features
-    plain = features.sources[0] if isinstance(features, Views) else features
-    return replace(split_data, transform=evaluation_transform(config.data), features=plain)
+    return replace(split_data, transform=evaluation_transform(config.data))
+
+
+def sample_shape(config: Config, split_data: LabelledImages) -> tuple[int, ...]:
+    """Shape of a sample as the network sees it, whatever features are cached of it."""
+    plain = replace(as_evaluated(split_data, config), features=None)
+    return tuple(plain[:1][0].shape[1:])
 
 
 def load_eval_data(config: Config, split: str) -> LabelledImages:
     """A split of the config's dataset, with its evaluation transform."""
-    return as_evaluated(_load(config, split, views=0), config)
+    return as_evaluated(load_data(config, split), config)
 
 
-def build_model(config: Config, shape: Iterable[int]) -> Embedder:
+def build_model(config: Config, shape: Sequence[int]) -> Embedder:
     """The network for samples of this shape."""
     check_samples(config)
     settings = config.model.model_dump(exclude={"backbone"})
     generator = seeded(config, "model")
-    return backbones.build(
-        config.model.backbone, **settings, shape=tuple(shape), generator=generator
-    )
+    return backbones.build(config.model.backbone, **settings, shape=shape, generator=generator)
 
 
 def build_loss(config: Config, train: LabelledImages) -> Loss:
@@ -236,7 +217,7 @@ def build_loss(config: Config, train: LabelledImages) -> Loss:
 
     Trimmed, with a memory, a classifier and a regulariser, as `[loss]` says.
     """
-    c, batch, dim = config.loss.checked, config.batch.samples, config.model.dim
+    c, batch, dim = config.loss.checked(), config.batch.samples, config.model.dim
     if c.memory is not None and c.memory.size < batch:
         allowed = f"at least the {batch} samples of a batch"
         raise InputError("loss.memory.size", c.memory.size, allowed)

@@ -32,7 +32,7 @@ _MAY_CHANGE = {
     "train.threads",
 }
 # Keys that affect how a network is evaluated, not which network it is.
-_OF_LOOKING = ("data.root", "data.workers", "data.eval_splits", "evaluate.", "train.", "guard.")
+_OF_EVALUATION = ("data.root", "data.workers", "data.eval_splits", "evaluate.", "train.", "guard.")
 
 
 class CheckpointError(RuntimeError):
@@ -59,16 +59,16 @@ class Checkpoint:
             raise CheckpointError(text)
         return tuple(shape)
 
-    def check_config(self, config: Config, *, looking: bool = False) -> None:
+    def check_config(self, config: Config, *, resuming: bool = False) -> None:
         """Raise `CheckpointError` if it was made with another config.
 
         Keys that only affect how a network is evaluated (`[evaluate]`, `data.root`, ...) are
-        compared only if `looking`. A key that one of the two lacks is from another version and is
-        not compared.
+        compared only when `resuming`. A key that one of the two lacks is from another version and
+        is not compared.
         """
         values = config.flat()
         for key, old in self.state.get("config", {}).items():
-            skipped = key in _MAY_CHANGE or (key.startswith(_OF_LOOKING) and not looking)
+            skipped = key in _MAY_CHANGE or (key.startswith(_OF_EVALUATION) and not resuming)
             if key in values and not skipped and old != values[key]:
                 raise CheckpointError(
                     f"the checkpoint of step {self.step} is of another run: it was made with "
@@ -223,8 +223,8 @@ class CheckpointStore:
         """The reason in words; torch's own message for a full disk does not mention the disk."""
         if isinstance(error, OSError):
             return error.strerror or str(error)
-        place = next(p for p in (self.folder, *self.folder.absolute().parents) if p.is_dir())
-        return f"{error} ({shutil.disk_usage(place).free / 1e6:,.0f} MB are free there)"
+        folder = next(p for p in (self.folder, *self.folder.absolute().parents) if p.is_dir())
+        return f"{error} ({shutil.disk_usage(folder).free / 1e6:,.0f} MB are free there)"
 
 
 def check_same(before: Config, now: Config) -> None:

@@ -18,30 +18,6 @@ from uncollapse.training import sections
 from uncollapse.training.measures import dotted
 from uncollapse.training.sections import Section
 
-# Keys of earlier versions: refused in a user's file by their new place, read in a run's folder.
-_MOVED = {
-    "loss.memory": "loss.memory.size",
-    "loss.memory_after": "loss.memory.after",
-    "loss.memory_references": "loss.memory.references",
-    "loss.id_weight": "loss.identity.weight",
-    "loss.id_neck": "loss.identity.neck",
-    "loss.label_smoothing": "loss.identity.label_smoothing",
-    "loss.regularizer": "loss.regularizer.name",
-    "loss.regularizer_weight": "loss.regularizer.weight",
-    "optimiser": "optimizer",
-    "train.tensorboard": "train.loggers",
-    **{f"optimiser.{k}": f"optimizer.{k}" for k in sections.OptimizerConfig.model_fields},
-    **{
-        f"mining.false_negatives_{rule}": f"mining.false_negatives.{rule}"
-        for rule in sections.FalseNegativesConfig.model_fields
-    },
-}
-# Keys that are gone and, but for the rank in `mining.scope`, changed nothing by themselves.
-_GONE = {
-    *("evaluate.reid_share", "guard.probation", "mining.pool_steps", "mining.scope"),
-    *("train.keep_memory", "train.tensorboard"),
-}
-
 
 class Config(Section):
     """A whole run. Every key has a default; unknown keys and impossible values are refused.
@@ -100,7 +76,7 @@ class Config(Section):
         8
         """
         usual = Config()
-        loss = type(self.loss.checked).model_construct(name=usual.loss.name)
+        loss = type(self.loss.checked()).model_construct(name=usual.loss.name)
         flat = dotted(usual.model_dump(mode="json") | {"loss": loss.model_dump(mode="json")})
         return {key: flat.get(key) for key in flat | self.flat()}
 
@@ -125,16 +101,6 @@ def parse_config(values: Mapping[str, Any]) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         raise explain(error, Config) from None
-
-
-def with_new_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of a run of an earlier version, with the present names of its keys.
-
-    >>> with_new_names({"optimiser": {"lr": 0.1}, "loss": {"memory": 64}})
-    {'optimizer': {'lr': 0.1}, 'loss': {'memory': {'size': 64}}}
-    """
-    flat = {k: v for k, v in dotted(values).items() if k not in _GONE or v == "rank"}
-    return set_keys({}, {_MOVED.get(key, key): v for key, v in flat.items()})
 
 
 # Dotted keys.
@@ -253,8 +219,6 @@ def explain(error: ValidationError, config: type[BaseModel]) -> InputError:
 def _explained(error: Any, config: type[BaseModel]) -> InputError:
     path, section, name = _locate(error["loc"], config)
     key, kind, given = ".".join(path), error["type"], error["input"]
-    if key in _MOVED and (kind == "extra_forbidden" or not isinstance(given, Mapping)):
-        return InputError(key, "the key's old place", f"{_MOVED[key]}, its new place")
     if kind == "extra_forbidden":
         return _no_such_key(path, section, name, config)
     context = {k: f"{v:g}" if isinstance(v, float) else v for k, v in error.get("ctx", {}).items()}

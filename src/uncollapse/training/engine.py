@@ -65,7 +65,7 @@ def train(
     already; by default it is held while this function runs.
     """
     run = Run(Path(out))
-    config.loss.checked  # noqa: B018 (what is wrong with a loss of your own is said at once)
+    config.loss.checked()  # what is wrong with a loss of your own is said at once
     device = pick_device(config.train.device)
     with join(device, config.distributed.timeout) as ranks, ExitStack() as held:
         if owner is None:
@@ -73,7 +73,7 @@ def train(
             # True: what the other ranks get.
             ranks.on_first(lambda: bool(held.enter_context(owner)))
         warnings = ranks.on_first(lambda: _check_entry(run, config, resume=resume))
-        if not warnings and ranks.on_first(lambda: _is_done(run, config)):
+        if warnings is None:
             return run
         try:
             _train(config, run, ranks, console, owner, warnings)
@@ -124,8 +124,8 @@ def _train(
 # What a run folder holds before training begins: nothing, this run, or something to refuse.
 
 
-def _check_entry(run: Run, config: Config, *, resume: bool) -> list[str]:
-    """Raise unless this run may begin or resume in its folder; return warnings.
+def _check_entry(run: Run, config: Config, *, resume: bool) -> list[str] | None:
+    """Raise unless this run may begin or resume in its folder; return warnings, None if it is done.
 
     A run begins in a new or empty folder only; hidden files do not count. `resume` goes on with the
     run that is there, if it has this config.
@@ -136,10 +136,9 @@ def _check_entry(run: Run, config: Config, *, resume: bool) -> list[str]:
             raise InputError("out", given, "a new folder, or --resume to go on with that run")
         check_same(run.config, config)
         try:
-            run.summary  # noqa: B018 (read to see whether it can be)
-        except DamagedFileError as error:
+            return None if _is_done(run, config) else []
+        except DamagedFileError as error:  # its summary
             return [str(error)]
-        return []
     has_checkpoints = bool(run.checkpoints.steps())
     if resume and has_checkpoints:
         return [f"{run.config_file} is missing; it is written again, from the config given"]

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from uncollapse._base.arrays import Array, ArrayLike, points
 from uncollapse._base.check import InputError
 from uncollapse.data import DataError, LabelledImages, describe
-from uncollapse.data.images import Decoding, FileSource
+from uncollapse.data.images import FileSource
 from uncollapse.data.listing import ImageRef, is_image
+from uncollapse.data.loading import decoding
 from uncollapse.data.pair_lists import match_pairs, read_pairs
 from uncollapse.data.registry import find_pairs, list_split
 from uncollapse.data.sources import Source
@@ -148,8 +149,8 @@ def scores_of(
             continue
         ids = torch.as_tensor(kind)
         values = evaluate_rows(z, ids, ks=ks, clusters=clusters, progress=False).values
-        kept = {name for name in values if name.startswith(("recall@", "map@r", "nmi"))}
-        scores |= {prefix + name: value for name, value in values.items() if name in kept}
+        known = ("recall@", "map@r", "nmi")
+        scores |= {prefix + name: v for name, v in values.items() if name.startswith(known)}
     return scores
 
 
@@ -202,8 +203,7 @@ def images_of_files(paths: Iterable[str | Path], run: Run) -> LabelledImages:
     info = describe(config.name)
     channels, *size = run.sample_shape
     side = size_pair(config.size) or info.size or (size[0], size[1])
-    middle = info.middle if config.middle is None else config.middle
-    how = Decoding(side, config.channels or channels, config.fit or info.fit, info.invert, middle)
+    how = decoding(info, side, config.channels or channels, config.fit, config.middle)
     refs = [ImageRef(file) for file in files]
     return LabelledImages(
         FileSource(refs, how),

@@ -15,7 +15,7 @@ from uncollapse.backbones import Embedder
 from uncollapse.data.sources import StartScale
 from uncollapse.training import assemble
 from uncollapse.training.checkpoint import Checkpoint, CheckpointError, CheckpointStore
-from uncollapse.training.config import Config, parse_config, with_new_names
+from uncollapse.training.config import Config, parse_config, set_keys
 from uncollapse.training.measures import RunFolder
 
 
@@ -68,7 +68,7 @@ class Run(Shown, RunFolder):
     def config(self) -> Config:
         """The config the run was made with; `DamagedFileError` if it is not a whole one."""
         try:
-            return parse_config(with_new_names(self.values))
+            return parse_config(set_keys({}, self.values))
         except InputError as error:
             raise self.damaged_config(error) from None
 
@@ -151,7 +151,12 @@ def warn_user(text: str) -> None:
 
 # Code that the config of a run folder names is imported only where the user trusts it.
 
-_CODE = ("model.backbone", "loss.name", "data.name")  # keys that may name it
+# Keys that may name it, and prefixes of other names with a colon.
+_CODE: dict[str, tuple[str, ...]] = {
+    "model.backbone": ("timm:", "sentence:"),
+    "loss.name": (),
+    "data.name": (),
+}
 _RUN_FILES = ("checkpoints", "metrics.jsonl", "summary.json", "measures.json")
 
 
@@ -164,8 +169,8 @@ def check_trusted(folder: Path, config: Config, *, trust: bool = False) -> None:
 
     A folder that is no run, where a config lies that somebody wrote by hand, is not judged.
     """
-    ours, flat = ("timm:", "sentence:"), config.flat()
-    code = [key for key in _CODE if ":" in flat[key] and not flat[key].startswith(ours)]
+    flat = config.flat()
+    code = [k for k, ours in _CODE.items() if ":" in flat[k] and not flat[k].startswith(ours)]
     is_run = (folder / "config.toml").is_file() and any(
         (folder / file).exists() for file in _RUN_FILES
     )

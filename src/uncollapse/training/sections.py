@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
 
@@ -72,9 +72,7 @@ class DataConfig(Section):
 
     `labels = "fine"` trains on the fine labels instead. `size` is `[height, width]`, or one number
     for a square; `middle` the share of height and width that is kept. `augment` is `"none"`,
-    `"paper"` or a list of `AUGMENTATIONS`. With `views`, what is frozen sees so many augmented
-    copies of each training sample, once, and each step takes one of them or the plain sample.
-    `pairs` is a file of pairs to verify.
+    `"paper"` or a list of `AUGMENTATIONS`. `pairs` is a file of pairs to verify.
     """
 
     name: str = "mnist-parity"
@@ -90,7 +88,6 @@ class DataConfig(Section):
     mean: list[float] | None = Field(None, min_length=1)
     std: list[Annotated[float, Field(gt=0)]] | None = Field(None, min_length=1)
     augment: str | list[str] = "none"
-    views: int = Field(0, ge=0)
     strict: bool = False
     workers: int = Field(0, ge=0)
 
@@ -98,9 +95,8 @@ class DataConfig(Section):
     @classmethod
     def _pixels(cls, value: Any) -> int | list[int] | None:
         sides = value if isinstance(value, list | tuple) else [value, value]
-        if value is None or (
-            len(sides) == 2 and all(type(side) is int and side > 0 for side in sides)
-        ):
+        whole = len(sides) == 2 and all(type(side) is int and side > 0 for side in sides)
+        if value is None or whole:
             return list(value) if isinstance(value, tuple) else value
         raise ValueError("[height, width] or one number for a square, in pixels of at least 1")
 
@@ -130,8 +126,7 @@ class ModelConfig(Section):
     """`[model]`: the network and its embedding dimension.
 
     `freeze = true` trains the head alone, a stage's name all that comes after that stage. What is
-    frozen is computed once per sample and kept in the cache, unless samples are augmented without
-    `data.views`.
+    frozen is computed once per sample and kept in the cache, unless samples are augmented.
     `head = "pca"` starts at the principal axes of the training samples' features.
     """
 
@@ -314,7 +309,6 @@ class LossConfig(Section):
     identity: IdentityConfig | None = None
     regularizer: RegularizerConfig | None = None
 
-    @property
     def checked(self) -> LossConfig:
         """This section with its loss at hand, which one of your own imports."""
         return self
@@ -322,12 +316,12 @@ class LossConfig(Section):
     @property
     def settings(self) -> dict[str, Any]:
         """The keys that are arguments of the loss itself."""
-        return self.checked.model_dump(exclude=set(LossConfig.model_fields))
+        return self.checked().model_dump(exclude=set(LossConfig.model_fields))
 
     @property
     def mining_margin(self) -> float:
         """The default margin of the miner: the loss's, or 0.2 if that is not a distance."""
-        loss = self.checked
+        loss = self.checked()
         return 0.2 if always_normalizes(loss.kind) else getattr(loss, "margin", 0.2)
 
     @property
@@ -340,7 +334,7 @@ class LossConfig(Section):
     @property
     def normalizes(self) -> bool:
         """Whether the loss sees directions only."""
-        loss = self.checked
+        loss = self.checked()
         own = getattr(loss, "normalize", False) or getattr(loss, "distance", "") == "cosine"
         return always_normalizes(loss.kind) or own
 
@@ -359,7 +353,6 @@ class OwnLossConfig(LossConfig):
 
     model_config = ConfigDict(extra="allow")
 
-    @cached_property
     def checked(self) -> LossConfig:
         """The section of its class; imports that, and raises `InputError` for a wrong key."""
         from uncollapse.training.config import explain  # which imports this module

@@ -72,11 +72,10 @@ def first_network(config: Config, train: LabelledImages) -> Embedder:
 
     The same config and data give the same network.
     """
-    data = assemble.as_evaluated(train, config)
-    model = assemble.build_model(config, replace(data, features=None)[:1][0].shape[1:])
+    model = assemble.build_model(config, assemble.sample_shape(config, train))
     if config.model.head != "pca":
         return model
-    rows = evenly_spaced(len(data), _SAMPLES)
+    data, rows = assemble.as_evaluated(train, config), evenly_spaced(len(train), _SAMPLES)
     model.eval()
     device = assemble.pick_device(config.train.device)
     with torch.no_grad(), assemble.in_precision(config, device):
@@ -107,8 +106,7 @@ class Session:
             given = f"'float16' on {self.device.type}"
             raise InputError("train.precision", given, "float32 or bfloat16 where there is no CUDA")
         self.class_of = data.label_index
-        sample = replace(assemble.as_evaluated(data, config), features=None)[:1][0]
-        self.shape = tuple(sample.shape[1:])
+        self.shape = assemble.sample_shape(config, data)
         self.augment = assemble.training_transform(config)
         torch.manual_seed(config.seed)  # for what draws from torch's own state, such as dropout
         self.model = first_network(config, data).to(self.device).train()
@@ -242,7 +240,7 @@ class Session:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to a saved state; `CheckpointError` for one that is not of this run."""
-        checkpoint.check_config(self.config, looking=True)
+        checkpoint.check_config(self.config, resuming=True)
         checkpoint.check_tensors(self.model.state_dict())
         state = checkpoint.state
         try:

@@ -158,6 +158,16 @@ def test_what_a_probe_predicted_is_counted_beside_what_came():
     assert diameters.forecast(panel_of([point(predicted=math.nan)])) == ""
 
 
+def test_every_length_at_which_a_run_may_have_settled_is_logged():
+    setups = [setup for s in STUDIES.values() for of in s.setups.values() for setup in of]
+    for setup in (setup for setup in setups if setup.settle):
+        steps, every = (setup.config["train"][key] for key in ("steps", "log_every"))
+        while steps < setup.settle:
+            assert steps % every == 0
+            steps = min(setup.settle, steps * 3 // 2)
+        assert steps % every == 0
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_until_it_has_settled_and_again_gives_the_same(tmp_path):
     config = {"data": {"name": "digits"}, "model": {"backbone": "mlp", "hidden": [8], "dim": 4}}
@@ -277,7 +287,8 @@ def test_a_figure_is_made_at_smoke_scale(name, tmp_path):
         assert float(row["hardest"]) >= float(row["loss"]) >= 0.0
         assert row["collapsed"] == str(last < 0.01 * first)
         assert 0.1 < float(row["recall_start"]) < 1.0  # digits tell themselves apart
-        for moment in ("start", "quarter", "half", "end", "after"):
+        assert row["settled"] in ("True", "False")
+        for moment in ("start", "end", "after"):
             assert float(row[f"batch_{moment}"]) > 0.0
 
 
@@ -285,21 +296,23 @@ def test_a_figure_is_made_at_smoke_scale(name, tmp_path):
 def untrained(monkeypatch):
     """Runs that are over at once: `untrained(lost)` makes those fail whose name has `lost`."""
 
-    def measured(run):
+    def measured(run, predicted=math.nan):
         batch, dim = run.config.batch, run.config.model.dim
         uniform = batch.sampler == "uniform"
         p, k, size = (None, None, batch.size) if uniform else (batch.p, batch.k, batch.p * batch.k)
         shape = {"p": p, "k": k, "batch": size, "dim": dim}
-        return point(run=run.name, recall=0.5, recall_start=0.6, end=0.5, **shape)
+        shape |= {"run": run.path.name, "predicted": predicted}
+        return point(recall=0.5, recall_start=0.6, end=0.5, **shape)
 
-    def ended(job, lost):
+    def ended(job, out, lost):
         failure = ("failed", "out of memory")
         status, error = failure if lost in job.name else ("finished", None)
-        return SimpleNamespace(name=job.name, status=status, error=error, seconds=1.0, run=job)
+        run = SimpleNamespace(path=Path(out) / job.name, config=job.config)
+        return SimpleNamespace(name=job.name, status=status, error=error, seconds=1.0, run=run)
 
     def patch(lost):
         def run_jobs(jobs, out, **options):
-            return [ended(job, lost) for job in jobs]
+            return [ended(job, out, lost) for job in jobs]
 
         monkeypatch.setattr(study, "run_jobs", run_jobs)
 

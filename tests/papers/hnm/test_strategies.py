@@ -46,8 +46,8 @@ def test_the_table_has_the_untrained_network_first_and_the_best_in_bold():
     first, second, third = shown.rows
     assert first[:2] == ["untrained", "11.0 ± 1.4"]
     assert second[1] == "0.0 ± 0.0"
-    assert second[-4:] == ["-11.0", "0.002", "0.2 %", "network-collapse"]
-    assert third[-4:] == ["+21.0", "1", "100 %", "healthy"]
+    assert second[-4:] == ["-11.0", "0.002", "0.2\N{NO-BREAK SPACE}%", "network-collapse"]
+    assert third[-4:] == ["+21.0", "1", "100\N{NO-BREAK SPACE}%", "healthy"]
     assert shown.strong == [2]
     note = below_start([result("batch-hard", 10.0, 2.0), easy[0]])
     assert note.startswith("1 of 2 runs")

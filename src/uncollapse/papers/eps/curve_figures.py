@@ -30,7 +30,7 @@ from uncollapse.papers.eps.scores import (
     some_methods,
 )
 from uncollapse.papers.items import Made, Request
-from uncollapse.papers.study import Cells, Sections, Trained
+from uncollapse.papers.study import Cells, Sections, Study, Trained
 from uncollapse.training import Run
 
 _OMNIGLOT = STUDIES["omniglot"]
@@ -81,17 +81,12 @@ def _logged(run: Run) -> dict[int, float]:
 
 def by_positives(request: Request) -> Made:
     """EPS Fig. 3b: R@1 rises with the number of positives to choose from."""
-    own = _OMNIGLOT.setups[request.scale][0].config["batch"]
-    names, cells = {0: _PLAIN}, dict(some_methods(_PLAIN))
-    for p, k in TABLES["eps-fig3b"][request.scale]:
-        # Table 3's own runs where the batch is the same, others named by their K.
-        same = (p, k) == (own["p"], own["k"])
-        names[k] = _EPS if same else f"{_EPS}, {k} of a class"
-        cells[names[k]] = METHODS[_EPS] if same else {**METHODS[_EPS], "batch": {"p": p, "k": k}}
+    cells = {**some_methods(_PLAIN)} | _by_batch(request, _OMNIGLOT, _EPS, ", {} of a class")
     trained, scores = _scored(request, cells)
-    by_seed = np.array([scores[name].ours for name in names.values()]).T
+    positives = [0, *(k for _, k in TABLES["eps-fig3b"][request.scale])]
+    by_seed = np.array([scores[name].ours for name in cells]).T
     mean = by_seed.mean(axis=0)
-    ours = ", ".join(f"{k:g}: {value:.1f}" for k, value in zip(names, mean, strict=True))
+    ours = ", ".join(f"{k:g}: {value:.1f}" for k, value in zip(positives, mean, strict=True))
     says = "R@1 rises with their number"
     rises = bool((np.diff(mean) > 0).all())
     claim = Finding("more positives to choose from", says, ours, rises)
@@ -100,7 +95,7 @@ def by_positives(request: Request) -> Made:
         "EPS Fig. 3b: R@1 by letter against the number of positives in the batch",
         "images of the anchor's alphabet in the batch",
         trained,
-        list(names),
+        positives,
         {f"{_EPS} (at 0: random positives)": by_seed},
         Scorecard(list(scores.values()), [claim]),
         notes=[TABLES["eps-fig3b"]["note"]],
@@ -109,24 +104,14 @@ def by_positives(request: Request) -> Made:
 
 def gain_by_positives(request: Request) -> Made:
     """Beyond EPS: whether the gain of easy positives on Cars196 grows with those in the batch."""
-    study = STUDIES["cars196"]
-    own = study.setups[request.scale][0].config["batch"]
-    names: dict[int, tuple[str, ...]] = {}
-    cells: dict[str, Sections] = {}
-    for p, k in TABLES["eps-positives"][request.scale]:
-        same = (p, k) == (own["p"], own["k"])  # Table 2's own runs
-        batch = {} if same else {"batch": {"p": p, "k": k}}
-        names[k] = tuple(name if same else f"{name}, K {k}" for name in (_EPS, _PLAIN))
-        cells |= {
-            name: {**METHODS[method], **batch}
-            for name, method in zip(names[k], (_EPS, _PLAIN), strict=True)
-        }
-    trained = study.train(request, cells)
+    study, sizes = STUDIES["cars196"], [k for _, k in TABLES["eps-positives"][request.scale]]
+    easy, plain = (_by_batch(request, study, name, ", K {}") for name in (_EPS, _PLAIN))
+    trained = study.train(request, easy | plain)
     recall = Column("R@1", "test", k=1)
     scores = {score.method: score for score in method_scores(trained, [recall])}
     gains = {
-        k: paired_gain([(trained.runs[easy], trained.runs[plain])], recall)
-        for k, (easy, plain) in names.items()
+        k: paired_gain([(trained.runs[first], trained.runs[second])], recall)
+        for k, first, second in zip(sizes, easy, plain, strict=True)
     }
     claims = [paired_claim(f"{k} images of a class", "", gain) for k, gain in gains.items()]
     values = [gain.value for gain in gains.values()]
@@ -134,15 +119,15 @@ def gain_by_positives(request: Request) -> Made:
     rises = bool((np.diff(values) > 0).all())
     claims.append(Finding("the gain, by images of a class", "it grows with them", ours, rises))
     lines = {
-        method: np.array([scores[pair[i]].ours for pair in names.values()]).T
-        for i, method in enumerate((_EPS, _PLAIN))
+        method: np.array([scores[name].ours for name in cells]).T
+        for method, cells in ((_EPS, easy), (_PLAIN, plain))
     }
     return _publish(
         request,
         "Beyond EPS: R@1 on Cars196 against the images of a class in the batch",
         "images of a class in the batch",
         trained,
-        list(names),
+        sizes,
         lines,
         Scorecard(list(scores.values()), claims),
         notes=[TABLES["eps-positives"]["note"]],
@@ -179,6 +164,18 @@ def by_share_trimmed(request: Request) -> Made:
     title = "EPS Fig. 6: R@1 by letter with trimmed losses"
     comparison = Scorecard(list(scores.values()), claims)
     return _publish(request, title, "tuples trimmed (%)", trained, shares, lines, comparison)
+
+
+def _by_batch(request: Request, study: Study, method: str, suffix: str) -> dict[str, Sections]:
+    """A method at the item's batches of P × K; the study's own batch has the method's name."""
+    own = study.setups[request.scale][0].config["batch"]
+    cells: dict[str, Sections] = {}
+    for p, k in TABLES[request.item][request.scale]:
+        if (p, k) == (own["p"], own["k"]):
+            cells[method] = METHODS[method]
+        else:
+            cells[method + suffix.format(k)] = {**METHODS[method], "batch": {"p": p, "k": k}}
+    return cells
 
 
 def _scored(request: Request, cells: Cells) -> tuple[Trained, dict[str, Score]]:

@@ -17,7 +17,7 @@ from uncollapse._base.files import read_json, read_toml, write_json
 from uncollapse.data import LabelledImages
 from uncollapse.metrics import Interval, cluster_rows, compare_seeds, evaluate_rows
 from uncollapse.papers.comparison import Finding, Score, spread
-from uncollapse.papers.study import Cells, Trained, read_studies
+from uncollapse.papers.study import Cells, Trained, read_kept, read_studies
 from uncollapse.training import NotMeasuredError, Run, embed
 from uncollapse.training.assemble import in_precision, load_eval_data
 from uncollapse.training.evaluation import evenly_spaced, scores_of
@@ -84,7 +84,7 @@ def measure(
     `like` with the same start. Scores measured here are kept in the run's folder, by step.
     """
     file, step = run.path / "scores.json", str(run.summary["step"] if trained else 0)
-    kept = read_json(file) if file.is_file() else {}
+    kept = read_kept(file)
     known: dict[str, float] = _measured(run, trained) | kept.get(step, {})
     for other in like:
         if _start_of(other) == _start_of(run):
@@ -114,15 +114,14 @@ def _keep_hits(
     run: Run, z: Tensor, data: LabelledImages, columns: Sequence[Column]
 ) -> dict[str, Any]:
     """Keep by class, beside the run, how many rows have their nearest row in it, and how many."""
-    file = run.path / "hits.json"
-    kept = read_json(file) if file.is_file() else {}
+    kept = read_kept(run.path / "hits.json")
     for column in columns:
         labels = (data.by_fine_labels() if column.fine else data).label_index.numpy()
         hits = evaluate_rows(z, labels, ks=[1], progress=False).ranked.per_query["recall@1"]
         known = ~np.isnan(hits)  # those whose class has another row
         counts = np.bincount(labels[known], hits[known]), np.bincount(labels[known])
         kept[column.key] = [numbers.tolist() for numbers in counts]
-    write_json(file, kept)
+    write_json(run.path / "hits.json", kept)
     return kept
 
 
@@ -133,8 +132,7 @@ def paired_gain(pairs: Sequence[tuple[Sequence[Run], Sequence[Run]]], column: Co
     """
 
     def counts(run: Run) -> Array:
-        file = run.path / "hits.json"
-        kept = read_json(file) if file.is_file() else {}
+        kept = read_kept(run.path / "hits.json")
         if column.key not in kept:
             data = load_eval_data(run.config, column.split)
             kept = _keep_hits(run, _embed(run.load_model(), data, run), data, [column])
@@ -147,7 +145,7 @@ def paired_gain(pairs: Sequence[tuple[Sequence[Run], Sequence[Run]]], column: Co
     for _ in range(_RESAMPLES):
         seeds, classes = (generator.integers(count, size=count) for count in gains.shape)
         drawn.append(gains[seeds][:, classes].mean(axis=0).sum() / sizes[classes].sum())
-    low, high = 100.0 * np.quantile(drawn, [_LEVEL / 2, 1.0 - _LEVEL / 2])
+    low, high = (100.0 * np.quantile(drawn, [_LEVEL / 2, 1.0 - _LEVEL / 2])).tolist()
     value = 100.0 * float(gains.mean(axis=0).sum() / sizes.sum())
     units = len(sizes)
     return Interval(value, low, high, 1.0 - _LEVEL, _RESAMPLES, units, "seeds and classes drawn")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from uncollapse._base.check import percent
 from uncollapse._base.files import read_toml
 from uncollapse._base.table import Table
 from uncollapse.charts import Axes, Chart, Entry, Scale, panels
@@ -295,12 +296,12 @@ def _cell_table(panel: Panel) -> Table:
                 ", ".join(f"{run.steps}{'' if run.settled else '…'}" for run in runs),
                 f"{_mean(runs, 'start'):.3g}",
                 f"{end:.3g}" + (f" ± {std:.1g}" if len(runs) > 1 else ""),
-                percent(_mean(runs, "left")),
+                percent(_mean(runs, "left"), 2),
                 f"{sum(run.collapsed for run in runs)} of {len(runs)}" + f": {fell}" * bool(fell),
                 f"{_mean(runs, 'bound'):.3g}",
                 _states(runs),
                 f"{_mean(runs, 'drift'):+.3f}",
-                percent(_mean(runs, "predicted")),
+                percent(_mean(runs, "predicted"), 2),
                 _change(runs, "recall"),
                 _change(runs, "mean_ap"),
             ]
@@ -311,22 +312,11 @@ def _cell_table(panel: Panel) -> Table:
     return Table(heading, rows, title, notes=[FIGURES["columns"]])
 
 
-def percent(share: float) -> str:
-    """A share in percent; `-` where it is not known.
-
-    >>> percent(0.5), percent(0.0123), percent(math.nan)
-    ('50 %', '1.2 %', '-')
-    """
-    if math.isnan(share):
-        return "-"
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
-
-
 def _change(runs: Sequence[DiameterRow], score: str) -> str:
-    """From the untrained network to the trained one; `-` if nothing was evaluated."""
+    """From the untrained network to the trained one; `–` if nothing was evaluated."""
     start, end = _mean(runs, f"{score}_start"), _mean(runs, score)
     if not math.isfinite(end):
-        return "-"
+        return "–"
     return f"{100 * start:.1f} → {100 * end:.1f}" if math.isfinite(start) else f"{100 * end:.1f}"
 
 
@@ -476,10 +466,10 @@ def _p(value: Any) -> str:
 def forecast(panel: Panel) -> str:
     """Whether the probe said which runs would shrink; '' without one."""
     low, words = Thresholds().shrink_ratio, []
-    for more, said in ((False, "at most"), (True, "more than")):
+    for more, phrase in ((False, "at most"), (True, "more than")):
         runs = [p for p in panel.points if (p.predicted > low) is more and p.predicted >= 0.0]
         ends = f"{sum(p.left > low for p in runs)} ended above it, {sum(p.collapsed for p in runs)}"
-        words += [f"{said} {low:.0%} for {len(runs)} runs ({ends} collapsed)"] if runs else []
+        words += [f"{phrase} {low:.0%} for {len(runs)} runs ({ends} collapsed)"] if runs else []
     start = f"Forecast, {panel.short}: the share of the scale that a probe said would be left is"
     return f"{start} {', '.join(words)}." if words else ""
 

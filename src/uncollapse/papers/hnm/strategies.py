@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from uncollapse._base.check import percent
 from uncollapse._base.table import Table
 from uncollapse.charts import Series, curves
 from uncollapse.papers.comparison import Finding, Scorecard, line, publish, spread, with_std
-from uncollapse.papers.hnm.diameters import FIGURES, STUDIES, percent
+from uncollapse.papers.hnm.diameters import FIGURES, STUDIES
 from uncollapse.papers.items import Made, Request
 from uncollapse.papers.study import batch_diameters
 from uncollapse.sweep import is_collapsed
@@ -122,7 +123,7 @@ def table(results: Sequence[StrategyRun]) -> Table:
     for method, runs in by_method.items():
         gain = spread([run.after["mAP"] - run.before["mAP"] for run in runs])[0]
         end = spread([run.end for run in runs])[0]
-        left = percent(spread([run.end / run.start for run in runs])[0])
+        left = percent(spread([run.end / run.start for run in runs])[0], 2)
         verdicts = ", ".join(dict.fromkeys(run.verdict for run in runs))
         scores = _means([run.after for run in runs])
         rows.append([method, *scores, f"{gain:+z.1f}", f"{end:.3g}", left, verdicts])
@@ -135,7 +136,7 @@ def table(results: Sequence[StrategyRun]) -> Table:
 
 def _means(moments: Sequence[Mapping[str, float]]) -> list[str]:
     texts = (with_std([moment[name] for moment in moments]) for name in _SCORES)
-    return [text.replace("nan", "-") for text in texts]
+    return [text.replace("nan", "–") for text in texts]
 
 
 def below_start(results: Sequence[StrategyRun]) -> str:
