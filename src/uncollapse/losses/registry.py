@@ -43,7 +43,7 @@ def find_loss(name: str) -> type[Loss]:
     """
     kind = LOSSES.get(name) or own_part("losses", "loss.name", name)
     if not (isinstance(kind, type) and issubclass(kind, Loss)) or inspect.isabstract(kind):
-        wanted = "a class that inherits uncollapse.losses.Loss and has `value` (TupleLoss: `listed`)"
+        wanted = "a class that inherits uncollapse.losses.Loss, with its `value` or `listed`"
         raise InputError("loss.name", f"{name!r}, which is {kind!r}", wanted)
     return kind
 
