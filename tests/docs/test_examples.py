@@ -1,4 +1,4 @@
-"""Each script of examples/ runs as it stands and ends as it says; with an extra, where installed."""
+"""Each script of examples/ runs as it stands and ends as it says, where its extra is installed."""
 
 import importlib.util
 import os
