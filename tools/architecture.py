@@ -204,7 +204,7 @@ def _line(middles: dict[str, tuple[float, float]], edge: Edge, look: str) -> str
 
 def _number(middles: dict[str, tuple[float, float]], edge: Edge, number: int) -> str:
     x, y, a, b, c, d, u, v = _curve(middles, edge)
-    t = 0.3 if number % 2 else 0.45
+    t = 0.3 if number % 2 else 0.86 if v - y > ROW else 0.45  # beside other boxes
     weights = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
     across = sum(w * p for w, p in zip(weights, (x, a, c, u), strict=True))
     down = sum(w * p for w, p in zip(weights, (y, b, d, v), strict=True))

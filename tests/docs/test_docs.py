@@ -102,8 +102,12 @@ def installed(extra):
 
 
 def shown():
-    """(where, words) of every command in a fence of no language, `sh` or `console`."""
+    """(where, words) of every command in a fence of no language, `sh` or `console`, or a sweep."""
     found = []
+    for path in sorted((ROOT / "sweeps").glob("*.toml")):
+        text = path.read_text(encoding="utf-8")
+        for command in re.findall(r"^# .*?(uncollapse [a-z]+ .*)$", text, re.MULTILINE):
+            found.append((path.name, shlex.split(command)))
     for page in WRITTEN:
         for block in blocks(page, "", "sh", "console"):
             # A backslash breaks a line; `$ ` is a prompt.
@@ -125,6 +129,8 @@ def test_a_command_can_be_typed_as_it_is_shown(where, words):
 def test_commands_named_in_a_sentence_exist(page):
     for name, rest in _INLINE.findall(prose(page)):
         assert name in _COMMANDS.commands, f"uncollapse {name}{rest}"
+        known = {word for option in _COMMANDS.commands[name].params for word in option.opts}
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) <= known, f"uncollapse {name}{rest}"
 
 
 @pytest.mark.parametrize(
