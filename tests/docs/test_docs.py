@@ -106,7 +106,7 @@ def shown():
     found = []
     for path in sorted((ROOT / "sweeps").glob("*.toml")):
         text = path.read_text(encoding="utf-8")
-        for command in re.findall(r"^# .*?(uncollapse [a-z]+ .*)$", text, re.MULTILINE):
+        for command in re.findall(r"^#\s+(?:\w+=\S+ )?(uncollapse [a-z]+ .*)$", text, re.MULTILINE):
             found.append((path.name, shlex.split(command)))
     for page in WRITTEN:
         for block in blocks(page, "", "sh", "console"):
