@@ -6,6 +6,7 @@ import shlex
 import tomllib
 import warnings
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import pytest
 import torch
@@ -33,6 +34,7 @@ _INLINE = re.compile(r"`uncollapse ([a-z]+)([^`]*)`")
 @pytest.fixture(autouse=True)
 def _a_place_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path / "cache"))
     torch.manual_seed(0)
 
@@ -43,6 +45,8 @@ def test_the_python_of_a_page_runs_as_far_as_its_extras_are_installed(page):
     for block in blocks(page, "python"):
         if page in guides:  # a snippet of a guide can be copied alone; files stay
             names = readers_own()
+        if block.file:
+            Path(block.file).write_text(block.text, encoding="utf-8")
         extras = {extra for match in _NEEDS.findall(block.text) for extra in match.split(",")}
         with warnings.catch_warnings():
             if extras:
