@@ -52,7 +52,7 @@ test-oldest:    ## the tests with the oldest versions that pyproject.toml allows
 
 test-callbacks: $(STAMP) ## callbacks for Lightning and Hugging Face, texts, loggers: the real packages
 	$(INSTALL) -e ".[lightning,huggingface,wandb,mlflow]"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/integrations/test_callbacks.py \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs/test_examples.py tests/integrations/test_callbacks.py \
 	  tests/integrations/test_sentence_loss.py tests/losses/test_nt_xent.py \
 	  tests/integrations/test_loggers.py tests/training/test_log.py \
 	  tests/backbones/test_sentences.py tests/backbones/test_real_sentences.py \

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from _pml_aliases import LEFT, NotOffered
 from pytorch_metric_learning import distances, reducers
 from torch import Tensor, nn
 
 import uncollapse as uc
+from _pml_aliases import LEFT, NotOffered
 
 __all__ = ["LOSSES"]
 

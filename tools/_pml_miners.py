@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from _pml_aliases import NotOffered
 from pytorch_metric_learning import distances
 from torch import Tensor, nn
 from torch.nn import functional
 
 import uncollapse as uc
+from _pml_aliases import NotOffered
 from uncollapse.mining import as_pairs
 
 __all__ = ["MINERS"]

@@ -29,8 +29,7 @@ TESTS = (  # of the sdist, run against the installed wheel
     "tests/backbones/test_build.py",
     "tests/training/test_config.py",
     "tests/training/test_checkpoint.py",
-    "tests/cli/test_start.py",
-    "tests/cli/test_verdict_gate.py",
+    "tests/cli/test_errors.py",
     "tests/cli/test_diagnose.py",
 )
 ROWS = "label,f0,f1,f2\n" + "\n".join(

@@ -26,12 +26,16 @@ def shelf(name):
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: `line` is the page's line on which its text starts, from 1."""
+    """A fenced block: `line` is the page's line on which its text starts, from 1.
+
+    `file` is what it is to be saved as, where the paragraph above is just "`NAME.py`:".
+    """
 
     page: Path
     line: int
     language: str
     text: str
+    file: str | None = None
 
     @property
     def name(self):
@@ -49,7 +53,9 @@ def blocks(page, *languages):
         elif line.strip() == "```":
             indent = len(opened["indent"])
             text = "".join(f"{inner[indent:]}\n" for inner in lines[start:number])
-            found.append(Block(page, start + 1, opened["language"], text))
+            saved = re.fullmatch(r"`(\w+\.py)`:\n*", "\n".join(lines[start - 3 : start - 1]))
+            file = saved and saved[1]
+            found.append(Block(page, start + 1, opened["language"], text, file))
             opened = None
     if opened is not None:
         raise ValueError(f"{page.name}:{start}: a fence that is never closed")

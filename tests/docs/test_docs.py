@@ -6,6 +6,7 @@ import shlex
 import tomllib
 import warnings
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import pytest
 import torch
@@ -33,6 +34,7 @@ _INLINE = re.compile(r"`uncollapse ([a-z]+)([^`]*)`")
 @pytest.fixture(autouse=True)
 def _a_place_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("UNCOLLAPSE_CACHE", str(tmp_path / "cache"))
     torch.manual_seed(0)
 
@@ -43,6 +45,8 @@ def test_the_python_of_a_page_runs_as_far_as_its_extras_are_installed(page):
     for block in blocks(page, "python"):
         if page in guides:  # a snippet of a guide can be copied alone; files stay
             names = readers_own()
+        if block.file:
+            Path(block.file).write_text(block.text, encoding="utf-8")
         extras = {extra for match in _NEEDS.findall(block.text) for extra in match.split(",")}
         with warnings.catch_warnings():
             if extras:
@@ -102,8 +106,12 @@ def installed(extra):
 
 
 def shown():
-    """(where, words) of every command in a fence of no language, `sh` or `console`."""
+    """(where, words) of every command in a fence of no language, `sh` or `console`, or a sweep."""
     found = []
+    for path in sorted((ROOT / "sweeps").glob("*.toml")):
+        text = path.read_text(encoding="utf-8")
+        for command in re.findall(r"^#\s+(?:\w+=\S+ )?(uncollapse [a-z]+ .*)$", text, re.MULTILINE):
+            found.append((path.name, shlex.split(command)))
     for page in WRITTEN:
         for block in blocks(page, "", "sh", "console"):
             # A backslash breaks a line; `$ ` is a prompt.
@@ -125,6 +133,8 @@ def test_a_command_can_be_typed_as_it_is_shown(where, words):
 def test_commands_named_in_a_sentence_exist(page):
     for name, rest in _INLINE.findall(prose(page)):
         assert name in _COMMANDS.commands, f"uncollapse {name}{rest}"
+        known = {word for option in _COMMANDS.commands[name].params for word in option.opts}
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) <= known, f"uncollapse {name}{rest}"
 
 
 @pytest.mark.parametrize(

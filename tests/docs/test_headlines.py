@@ -99,7 +99,7 @@ def test_a_picture_is_described_by_its_own_figures(page, picture, count):
 
 def drawn_and_kept(script, kept, tmp_path):
     picture = tmp_path / "picture.svg"
-    command = [sys.executable, ROOT / "examples" / script, "--steps", "2", "--out", picture]
+    command = [sys.executable, ROOT / "tools" / script, "--steps", "2", "--out", picture]
     subprocess.run(command, check=True, capture_output=True)
     return [path.read_text(encoding="utf-8") for path in (picture, ROOT / "docs/img" / kept)]
 

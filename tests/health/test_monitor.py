@@ -354,7 +354,7 @@ def test_the_look_at_a_batch_agrees_with_the_full_measure():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_example_shows_a_collapse_and_a_healthy_run(capsys):
-    train = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "pml_watch.py"))["train"]
+    train = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "pml.py"))["train"]
     distance = LpDistance(normalize_embeddings=False)
     assert train(miners.BatchHardMiner(distance=distance)).verdict == "network-collapse"
     assert "hard positives mined over 80 samples" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from support.configs import small_config
 from support.errors import refused
+from uncollapse.backbones import build
 from uncollapse.cli import app
 from uncollapse.data import describe, load
 from uncollapse.health.strategy import settings_of
@@ -274,6 +275,12 @@ def test_a_forecast_reads_a_dataset_of_ones_own(home):
     assert result.exit_code == 0, (result.output, result.exception)
 
 
+@pytest.mark.parametrize("name", ["own_losses:nothing", "own_losses:tiny", "no_networks:tiny"])
+def test_a_network_that_cannot_be_made_is_refused(home, name):
+    with refused("name"):
+        build(name, 4, shape=(6,))
+
+
 @pytest.mark.processes
 def test_a_sweep_compares_a_loss_of_ones_own_with_ours_and_is_made_once(home):
     names = ["own_losses:Attraction", "triplet"]
@@ -341,8 +348,11 @@ def test_a_dataset_of_ones_own_may_hold_rows_files_texts_or_read_them_itself(hom
     assert lines.labels.dtype == torch.int64
 
 
-@pytest.mark.parametrize("name", ["own_data:np", "own_data:none", "nothing:there", "own_data"])
+@pytest.mark.parametrize(
+    "name", ["own_data:np", "own_data:none", "nothing:there", "own_data", "unfinished:shelves"]
+)
 def test_what_is_no_function_of_ones_own_is_refused(home, name):
+    (home / "unfinished.py").write_text("def shelves(root,", encoding="utf-8")
     with refused("name"):
         load(name)
 

@@ -41,21 +41,25 @@ def own_part(kind: str, key: str, name: str) -> Any:
     """What `module.path:name` names, or an installed package adds as `name`; None if neither.
 
     Packages add `kind` ("losses", "datasets", "backbones") by entry points `uncollapse.KIND`.
-    Modules are looked for in the current directory last. Raises `InputError` for `key`.
+    Modules are looked for in the current directory last. Raises `InputError` for `key`, also where
+    the module cannot be imported, whatever its error, or the name cannot be called.
 
-    >>> own_part("losses", "loss.name", "math:tau") == 6.283185307179586
-    True
+    >>> own_part("losses", "loss.name", "math:hypot")(3, 4)
+    5.0
     """
     path, colon, attribute = name.partition(":")
     if not colon:
         return next((entry.load() for entry in _added(kind, name)), None)
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    where = "module.path:name, a class or function of a package or a file in the current directory"
     try:
-        return getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        where = "module.path:name, of a package or a file in the current directory"
-        raise InputError(key, f"{name!r} ({error})", where) from error
+        part = getattr(importlib.import_module(path), attribute)
+    except Exception as error:  # of the user's module
+        raise InputError(key, f"{name!r} ({type(error).__name__}: {error})", where) from error
+    if not callable(part):
+        raise InputError(key, f"{name!r}, which is {part!r}", where)
+    return part
 
 
 def is_own(kind: str, name: str) -> bool:

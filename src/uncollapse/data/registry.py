@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
-from uncollapse._base.check import InputError, check_choice, check_kind
+from uncollapse._base.check import check_choice, check_kind
 from uncollapse._base.extras import own_part
 from uncollapse.data.listing import INFOS, Counts, DataError, DatasetInfo, Listing
 
@@ -48,8 +48,6 @@ def describe(name: str) -> DatasetInfo:
     own = None if name in INFOS else own_part("datasets", "name", name)
     if own is None:
         return INFOS[check_choice("name", name, (*DATASETS, *OWN))]
-    if not callable(own):
-        raise InputError("name", f"{name!r}, which is {own!r}", "a function of root and split")
     known = {key: getattr(own, key) for key in ("splits", "texts") if hasattr(own, key)}
     return DatasetInfo(name, function=own, title=name, **known)
 

@@ -43,9 +43,8 @@ def find_loss(name: str) -> type[Loss]:
     """
     kind = LOSSES.get(name) or own_part("losses", "loss.name", name)
     if not (isinstance(kind, type) and issubclass(kind, Loss)) or inspect.isabstract(kind):
-        lacks = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
-        given = f"{name!r}, which is {f'a Loss without {lacks}' if lacks else repr(kind)}"
-        raise InputError("loss.name", given, "a class that inherits uncollapse.losses.Loss")
+        wanted = "a class that inherits uncollapse.losses.Loss, with its `value` or `listed`"
+        raise InputError("loss.name", f"{name!r}, which is {kind!r}", wanted)
     return kind
 
 

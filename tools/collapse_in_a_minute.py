@@ -9,7 +9,7 @@ norm, the batches P=18 letters x K=8 drawings, Adam 1e-3, margin 0.2.
 - easy positives, hard negatives (EPS): it learns.
 - batch-hard, scale-free (distances over their batch mean, inside the gradient): it learns.
 
-    python examples/collapse_in_a_minute.py [--seed 0] [--steps 200]
+    python tools/collapse_in_a_minute.py [--seed 0] [--steps 200]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Watch a pytorch-metric-learning run: batch-hard mining collapses, and the watch says so.
 
     pip install uncollapse pytorch-metric-learning
-    python examples/pml_watch.py
+    python examples/pml.py
 
 Trains twice on the digits that come with scikit-learn. The miner and the loss are theirs; the only
 line added is `uc.watch`.

@@ -1,6 +1,6 @@
 """Draw a collapse that moves: `docs/img/collapse-moving.svg`, from two real runs.
 
-    python examples/moving_picture.py [--seed 0] [--steps 80] [--out docs/img/collapse-moving.svg]
+    python tools/moving_picture.py [--seed 0] [--steps 80] [--out docs/img/collapse-moving.svg]
 
 Two networks start from the same weights on letters made of random strokes, with batch-hard mining.
 One runs on; the other has a `Guard`, which sees the fall, rolls back and goes on with what wins a

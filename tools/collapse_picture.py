@@ -1,6 +1,6 @@
 """Draw collapse and two cures: `docs/img/collapse.svg`, from the runs of collapse_in_a_minute.py.
 
-    python examples/collapse_picture.py [--seed 0] [--steps 200] [--out docs/img/collapse.svg]
+    python tools/collapse_picture.py [--seed 0] [--steps 200] [--out docs/img/collapse.svg]
 
 Three networks start from the same weights and see the same batches; only the loss differs. Curves:
 the diameter of the embeddings of 40 letters that were never trained on, as a share of its start,
