@@ -21,7 +21,6 @@ seeds = 1
 
 [base]
 data.name = "digits"
-data.size = 8
 model = {backbone = "linear", dim = 16}
 batch = {p = 8, k = 4}
 train = {steps = 30, evaluate_every = 30, checkpoint_every = 30}

@@ -16,7 +16,7 @@ EXAMPLES = {
     "lightning_callback": (["lightning"], ["Rolled back", "ends healthy"]),
     "sentence_trainer": (["sentence_transformers", "datasets"], ["ends healthy"]),
     "file_of_embeddings": ([], ["cone", "centred: healthy"]),
-    "ray_sweep": (["ray"], ["mining.positives=easy", "finished"]),
+    "ray_sweep": (["ray"], ["positives=easy", "finished"]),
 }
 
 
