@@ -64,6 +64,12 @@ def test_an_unknown_kind_is_refused():
         find_spoiled(np.eye(4)).kept(["zeros"])
 
 
+@pytest.mark.parametrize("name", ["duplicates", "neighbours"])
+def test_words_are_no_switches(name):
+    with refused(name):
+        find_spoiled(np.eye(4), **{name: "no"})
+
+
 def test_sentences_name_the_first_rows_and_count_the_others():
     z = np.eye(12)
     z[:7] = 0
