@@ -119,15 +119,11 @@ def alignment(x: ArrayLike, labels: ArrayLike) -> float:
     >>> alignment([[1.0, 0.0], [0.0, 3.0], [2.0, 0.0]], [0, 0, 1])
     2.0
     """
-    unit = directions(x)
-    layout = ClassLayout.of(labels, len(unit))
-    total, pairs = 0.0, 0
-    for members in np.split(unit[layout.order], layout.starts[1:]):
-        # The sum over pairs is n times the sum of squares about the mean.
-        about = members - members[0]
-        total += float(((about - about.mean(axis=0)) ** 2).sum() * len(members))
-        pairs += len(members) * (len(members) - 1) // 2
-    return total / pairs if pairs else math.nan
+    _, residuals, layout, unit = class_means(directions(x), labels)
+    # The sum over the pairs of a class is n times its sum of squares about the mean.
+    squares = float((residuals**2).sum(axis=1) @ layout.counts[layout.ids])
+    pairs = int((layout.counts * (layout.counts - 1) // 2).sum())
+    return squares * unit * unit / pairs if pairs else math.nan
 
 
 def uniformity(x: ArrayLike, *, t: float = 2.0, sample: int | None = None, seed: int = 0) -> float:
