@@ -20,7 +20,6 @@ DROPPED = ("invalid", "zero", "duplicates", "far", "hubs")  # what a user may le
 _VALUES = 1 << 20  # looked at together
 _NEAR = 10  # neighbours among which a hub is counted
 _HUB_SHARE, _HUB_TIMES = 0.05, 20  # a hub is near this share of rows, and so often the average
-_HUB_SPOILS = 0.25  # a row near so many spoils the figures
 _SAME = 0.01  # of the median distance to the nearest row: nearer ones are nearly copies
 _QUERIES = 2_000  # rows whose neighbours are looked at
 _NAMED = 5  # rows of a kind that a sentence names
@@ -85,11 +84,6 @@ class SpoiledRows:
         if self.queries:
             counts |= {"hubs": len(self.hubs), "near_duplicates": len(self.near_duplicates)}
         return counts
-
-    @property
-    def hub_spoils(self) -> bool:
-        """Whether one row is a neighbour of so many that searches find it instead of others."""
-        return len(self.reach) > 0 and bool(self.reach[0] >= _HUB_SPOILS)
 
     def sentences(self, names: Sequence[object] | Array | None = None) -> dict[str, str]:
         """One for each kind there is, with the names of the first rows.

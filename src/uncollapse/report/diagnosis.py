@@ -32,6 +32,7 @@ from uncollapse.report.page import Page
 
 # What a baseline allows to be lost; below a quarter of a reference's scale rows are shrinking too.
 _LOST = {"effective_rank": 0.1, "diameter": 0.75}
+_HUB_SPOILS = 0.25  # a row among the nearest of so many spoils the figures
 _KINDS = {"label": "", "fine label": "fine "}  # what the names of scores by them begin with
 _MODE_ROWS = 10_000  # sampled evenly over classes, whose modes are counted
 _COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
@@ -271,7 +272,8 @@ def _judged(result: Diagnosis) -> Diagnosis:
         images = None if images is None else [images[row] for row in kept.tolist()]
         spoiled, known = find_spoiled(z, progress=None), (coarse, fine, names, images, result.tsne)
         result = Diagnosis(result.title, health, z, *known, result.scored, spoiled=spoiled)
-    if spoiled.hub_spoils and health.verdict in ("healthy", "uninformative"):
+    hub_spoils = (spoiled.reach >= _HUB_SPOILS).any()
+    if hub_spoils and health.verdict in ("healthy", "uninformative"):
         reasons = (spoiled.sentences(names)["hubs"], *health.reasons)
         health = replace(health, verdict="spoiled-rows", reasons=reasons)
     return replace(result, health=health)
