@@ -11,7 +11,7 @@ import math
 import numpy as np
 from sklearn.metrics import silhouette_score
 
-from uncollapse.metrics.collapse import ClassMeans, principal_axes, smooth_rank, spectrum
+from uncollapse.metrics.collapse import class_means, principal_axes, smooth_rank, spectrum
 
 Array = np.ndarray
 _GROUP = 10  # rows that the LiDAR callback takes for views of one sample
@@ -143,16 +143,17 @@ def lidar(x: Array, labels: Array, *, delta: float = 1e-4, eps: float = 1e-8) ->
     >>> round(lidar(x, [0, 0, 1, 1, 2, 2]), 4)
     2.0
     """
-    classes = ClassMeans.of(x, labels)
-    sizes = classes.layout.counts
+    means, residuals, layout, unit = class_means(x, labels)
+    sizes = layout.counts
     several = sizes > 1
     weight = np.where(several, 1 / (np.maximum(sizes - 1, 1) * max(int(several.sum()), 1)), 0.0)
-    weighted = classes.residuals * np.sqrt(weight[classes.layout.ids])[:, None]
+    weighted = residuals * np.sqrt(weight[layout.ids])[:, None]
     inside, axes = np.linalg.eigh(weighted.T @ weighted)
     inside = np.maximum(inside, 0.0)
     # delta is in the units of x, these rows are x over `unit`; below 1e-30 of them is rounding.
-    more = max(delta / classes.unit / classes.unit, 1e-30)
+    more = max(delta / unit / unit, 1e-30)
     within = inside + more if more < 1 else inside / more + 1  # the scale of λ does not count
-    values = np.linalg.svd((classes.centred @ axes) / np.sqrt(within), compute_uv=False) ** 2
-    width = classes.means.shape[1]
+    centred = means - means.mean(axis=0)
+    values = np.linalg.svd((centred @ axes) / np.sqrt(within), compute_uv=False) ** 2
+    width = means.shape[1]
     return smooth_rank(np.pad(values[:width], (0, max(width - len(values), 0))), eps)

@@ -79,15 +79,60 @@ def test_a_baseline_fails_what_verdicts_pass(files, cli, folder, kind):
     assert f"{kind}.npz: R@1 fell from 83.4" in said.text
 
 
+def test_a_baseline_fails_a_scale_that_is_gone(files, cli, folder):
+    cli("diagnose", files / "clean.npz", "--json", "good.json")
+    rows = dict(np.load(files / "clean.npz"))
+    np.savez("small.npz", **(rows | {"embeddings": rows["embeddings"] / 1000}))
+    said = cli("diagnose", "small.npz", "--baseline", "good.json", code=1)
+    assert said.out.startswith("healthy"), "without a reference nobody can tell"
+    assert "diameter fell from" in said.err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"verdict": "healthy", "figures": {}, "intervals": {}},
+        {"verdict": "healthy", "figures": {"rows": 9}, "intervals": {"R@1": [0.1, 0.2]}},
+        {"verdict": "healthy", "figures": {"rows": "many"}, "intervals": {}},
+    ],
+)
+def test_a_baseline_that_diagnose_has_not_written_is_refused(files, cli, folder, content):
+    (folder / "other.json").write_text(json.dumps(content))
+    said = cli("diagnose", files / "clean.npz", "--baseline", "other.json", code=2)
+    assert "--baseline" in said.err
+    assert not said.out, "it is read before the embeddings"
+
+
+def test_a_baseline_may_have_figures_that_were_not_known(files, cli, folder):
+    figures = {"rows": 9, "R@1": None, "effective_rank": None}
+    good = {"verdict": "diverging", "figures": figures, "intervals": {"R@1": [0.1, 0.2]}}
+    (folder / "good.json").write_text(json.dumps(good))
+    cli("diagnose", files / "clean.npz", "--baseline", "good.json")
+
+
+def test_a_row_far_from_all_others_is_left_out_by_what_the_advice_says(files, cli, folder):
+    rows = dict(np.load(files / "clean.npz"))
+    rows["embeddings"][9] *= 1000
+    np.savez("far.npz", **rows)
+    said = cli("diagnose", "far.npz")
+    assert said.out.startswith("spoiled-rows")
+    assert "--drop zero,duplicates,far,hubs" in said.text
+    assert cli("diagnose", "far.npz", "--drop", "zero,duplicates,far,hubs").out.startswith(
+        "healthy"
+    )
+    assert "1,999 rows" in cli("evaluate", "far.npz", "--drop", "far").text
+
+
 def test_rules_on_figures_fail_and_unknown_figures_are_refused(files, cli, folder):
     name = files / "zero.npz"
     said = cli("diagnose", name, "--fail-if", "R@1<0.80", "--fail-if", "zero_rows>0", code=1).err
     assert said.count("failed: ") == 2
     cli("diagnose", name, "--fail-if", "R@1<3%", "--fail-if", "invalid_rows>0")
-    assert "did you mean" in cli("diagnose", name, "--fail-if", "zero_row>0", code=2).err
-    assert "--fail-if" in cli("diagnose", name, "--fail-if", "R@1", code=2).err
-    (folder / "other.json").write_text("{}")
-    assert "--baseline" in cli("diagnose", name, "--baseline", "other.json", code=2).err
+    assert "did you mean 'R@1'" in cli("diagnose", name, "--fail-if", "R1>0", code=2).err
+    unread = cli("diagnose", name, "--fail-if", "R@1", code=2)
+    assert "--fail-if" in unread.err
+    assert not unread.out, "rules are read before the embeddings"
 
 
 def test_the_json_file_has_every_figure_and_the_intervals_of_scores(files, cli, folder):

@@ -23,7 +23,7 @@ def rows(folder):
 def test_the_new_file_is_the_judged_transform_of_all_rows_with_every_column(rows, cli, ending):
     out = f"out.{ending}"
     said = cli("repair", "z.npz", "--whiten", "--out", out, "--transform", "t.safetensors").text
-    assert f"wrote {out}" in said
+    assert f"wrote {out}: rows, labels, names, price" in said
     parts = load_file("t.safetensors")
     features = ["embeddings"] if ending == "parquet" else []
     source = open_source(out, features=features, ignore=["price"] if features else [])

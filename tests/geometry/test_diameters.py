@@ -36,7 +36,7 @@ def many_points(kind, n, dim, seed=0):
     return SHAPES[kind](rng.normal(size=(n, dim)), rng)
 
 
-@pytest.mark.parametrize(("dim", "offset"), [(3, 1e3), (5, 0.0), (80, 0.0)])
+@pytest.mark.parametrize(("dim", "offset"), [(3, 1e3), (5, 0.0), (80, 0.0), (600, 0.0)])
 @pytest.mark.parametrize("kind", SHAPES)
 def test_diameter_of_many_points_equals_brute_force(kind, dim, offset):
     x = torch.from_numpy(many_points(kind, 2600, dim) + offset)

@@ -91,6 +91,8 @@ def test_without_labels_a_repair_has_no_recall_and_says_what_stays():
 
 
 def test_what_cannot_be_repaired_is_refused():
+    with refused("top"):
+        fit_repair(np.eye(40), how="remove-top", top="all")
     z, labels = cone(5, n=60)
     right = {"embeddings": z, "labels": labels, "how": "remove-top", "top": 1}
     wrong = {"embeddings": [z[:15], z * np.nan, 0 * z], "labels": [labels[:9]]}

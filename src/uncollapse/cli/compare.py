@@ -62,7 +62,8 @@ def command(
     show(result.verdict_table())
     for line in result.sentences():
         say(line)
-    show(*filter(None, (result.class_table(_PRINTED), result.row_table(_PRINTED))))
+    for table in filter(None, (result.class_table(_PRINTED), result.row_table(_PRINTED))):
+        show(table)
     write(json, {"old": str(old), "new": str(new)} | result.to_dict())
     if html is not None:
         say(f"wrote {result.save(html)}")

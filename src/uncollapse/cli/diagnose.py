@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,14 +99,27 @@ def command(
     fail_with(failed)
 
 
+@dataclass(frozen=True)
+class _Baseline:
+    verdict: str
+    figures: dict[str, float | None]
+    intervals: dict[str, tuple[float, float]]
+
+
 def _read_baseline(path: Path) -> dict[str, Any]:
     """What an earlier diagnosis wrote, or the diagnosis of a run."""
     if path.is_dir():
         return uc.report.diagnose_run(path).to_dict()
+    from pydantic import TypeAdapter, ValidationError
+
     good = read_json(path)
-    if not {"verdict", "figures", "intervals"} <= set(good):
-        raise InputError("--baseline", path, "a run, or what `uncollapse diagnose --json` wrote")
-    return good
+    try:
+        known = TypeAdapter(_Baseline).validate_python(good)
+        if {"rows", *known.intervals} <= set(known.figures):
+            return good
+    except ValidationError:
+        pass
+    raise InputError("--baseline", path, "a run, or what `uncollapse diagnose --json` wrote")
 
 
 def _read_reference(text: str, columns: options.Columns) -> tuple[uc.Health | float, str]:

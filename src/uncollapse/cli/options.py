@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from uncollapse._base.check import InputError, check_choice, percent
-from uncollapse.cli.printing import say, warn
+from uncollapse.cli.printing import parse_rule, say, warn
 
 if TYPE_CHECKING:
     from uncollapse._base.arrays import Array
@@ -45,7 +45,9 @@ ImagesOption = Annotated[
 HtmlOption = Annotated[
     Path | None, typer.Option(dir_okay=False, help="Write a self-contained HTML page.")
 ]
-JsonOption = Annotated[Path | None, typer.Option(help="Write the figures to this file.")]
+JsonOption = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="Write the figures to this file.")
+]
 MaxRowsOption = Annotated[
     int,
     typer.Option(
@@ -55,12 +57,22 @@ MaxRowsOption = Annotated[
 FileArgument = Annotated[
     Path, typer.Argument(help="Embeddings: .npz, .npy, .safetensors, .parquet or .csv.")
 ]
+
+
+def _checked_rules(rules: list[str] | None) -> list[str] | None:
+    """The rules, once each of them can be read: before files are, which may take minutes."""
+    for rule in rules or []:
+        parse_rule(rule)
+    return rules
+
+
 FailIfOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="RULE",
         help="Exit with code 1 if a figure is so: 'R@1<0.80'; any figure that --json writes. Can "
         "be repeated.",
+        callback=_checked_rules,
     ),
 ]
 
@@ -100,8 +112,8 @@ class Columns:
         str | None,
         _column(
             metavar="KINDS",
-            help="Rows to leave out: 'invalid' (NaN or infinite), 'zero', 'duplicates', 'hubs', "
-            "with commas between.  \\[default: invalid ones, if they are at most 5 %]",
+            help="Rows to leave out: 'invalid' (NaN or infinite), 'zero', 'duplicates', 'far', "
+            "'hubs', with commas between.  \\[default: invalid ones, if they are at most 5 %]",
         ),
     ] = None
 
@@ -206,7 +218,7 @@ def _kept_rows(source: Source, drop: str | None, drops: tuple[str, ...]) -> Arra
     from uncollapse.metrics.spoiled_rows import FEW_INVALID, find_spoiled
 
     chosen = [word.strip() for word in drop.split(",")] if drop else []
-    copies, hubs = "duplicates" in chosen, "hubs" in chosen
+    copies, hubs = bool({"duplicates", "far"} & {*chosen}), "hubs" in chosen
     spoiled = find_spoiled(source.points, duplicates=copies, neighbours=hubs)
     lines, kinds = spoiled.sentences(source.names), {*chosen, *drops}
     if len(spoiled.invalid) > FEW_INVALID * len(source) and "invalid" not in chosen:

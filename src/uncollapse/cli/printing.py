@@ -190,10 +190,25 @@ _SIGNS |= {"<": operator.lt, ">": operator.gt}
 _RULE = re.compile(r"\s*(.+?)\s*(<=|>=|==|!=|<|>)\s*([-+.\de]+)\s*(%?)\s*", re.IGNORECASE)
 
 
+def parse_rule(rule: str) -> tuple[str, str, float]:
+    """Figure, sign and limit of a rule of `--fail-if`: NAME SIGN NUMBER, or a number of per cent.
+
+    >>> parse_rule("R@1 < 80%")
+    ('R@1', '<', 0.8)
+    """
+    match = _RULE.fullmatch(rule)
+    try:
+        word, sign, text, per_cent = match.groups() if match else ("", "", "", "")
+        return word, sign, float(text) / (100 if per_cent else 1)
+    except ValueError:
+        allowed = "a figure, a sign and a number, such as 'R@1<0.80'"
+        raise InputError("--fail-if", repr(rule), allowed) from None
+
+
 def failed_rules(rules: Sequence[str], figures: Mapping[str, float | None]) -> list[str]:
     """A sentence for each rule of `--fail-if` that holds; a figure that is not known fails too.
 
-    A rule is NAME SIGN NUMBER, in per cent if the number is; names may be in any case.
+    Names may be in any case.
 
     >>> failed_rules(["r@1 < 80%", "R@1<0.7", "zero_rows>0"], {"R@1": 0.75, "zero_rows": None})
     ['R@1 is 0.75, and r@1 < 80% is refused', 'zero_rows is not known, and zero_rows>0 is refused']
@@ -201,15 +216,9 @@ def failed_rules(rules: Sequence[str], figures: Mapping[str, float | None]) -> l
     names = {name.casefold(): name for name in figures}
     sentences = []
     for rule in rules:
-        match = _RULE.fullmatch(rule)
-        try:
-            word, sign, text, per_cent = match.groups() if match else ("", "", "", "")
-            limit = float(text) / (100 if per_cent else 1)
-        except ValueError:
-            allowed = "a figure, a sign and a number, such as 'R@1<0.80'"
-            raise InputError("--fail-if", repr(rule), allowed) from None
+        word, sign, limit = parse_rule(rule)
         if word.casefold() not in names:
-            given = repr(word) + did_you_mean(word.casefold(), names)
+            given = repr(word) + did_you_mean(word, names.values())
             raise InputError("--fail-if", given, f"one of {', '.join(names.values())}")
         name = names[word.casefold()]
         figure = figures[name]

@@ -75,7 +75,9 @@ def command(
         say(line)
     if out is not None:
         moved = replace(source, points=repair.transform.apply(source.points), origin=None)
-        say(f"wrote {write_embeddings(moved, out)}")
+        roles = ("labels", "fine_labels", "names", "texts", "images")
+        kept = [role for role in roles if getattr(moved, role) is not None]
+        say(f"wrote {write_embeddings(moved, out)}: {', '.join(['rows', *kept, *moved.columns])}")
     for path in transform or []:
         _write_transform(repair.transform, path)
         say(f"wrote {path}: (x - mean) @ matrix")

@@ -35,7 +35,9 @@ def command(
     fine: Annotated[bool, typer.Option("--fine", help="Judge the fine labels.")] = False,
     max_rows: options.MaxRowsOption = _MAX_ROWS,
     most: Annotated[int, typer.Option("-n", help="How many rows to print.", min=1)] = 20,
-    csv: Annotated[Path | None, typer.Option(help="Write all rows here, worst first.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Write all rows here, worst first.")
+    ] = None,
     html: options.HtmlOption = None,
     images: options.ImagesOption = None,
 ) -> None:

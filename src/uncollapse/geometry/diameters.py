@@ -155,8 +155,9 @@ class _Sketch:
 
     def __init__(self, frame: Frame) -> None:
         rows = frame.block(slice(None))
-        sample = rows[:: max(1, len(rows) // 2_000)].double()
-        axes = torch.linalg.eigh(sample.T @ sample).eigenvectors.flip(1)[:, :_SKETCH]
+        sample = rows[:: -(-len(rows) // _ROWS)].double()  # few: the product is small at any width
+        left = torch.linalg.eigh(sample @ sample.T).eigenvectors[:, -_SKETCH:]
+        axes = torch.linalg.qr(sample.T @ left).Q
         leading = rows @ axes.to(rows.dtype)
         outside = (frame.norms - leading.square().sum(1)).clamp_(min=0.0).sqrt_()[:, None]
         self.left = replace(frame, z=torch.cat([leading, outside], dim=1))

@@ -300,7 +300,7 @@ def _uninformative(known: _Known) -> Advice:
 
 
 def _spoiled(known: _Known) -> Advice:
-    without = "leaving these rows out (--drop zero,duplicates,hubs)"
+    without = "leaving these rows out (--drop zero,duplicates,far,hubs)"
     return Advice("", _try([without, "embedding their samples again"]), "opinion")
 
 

@@ -300,9 +300,7 @@ class State:
         """Reassign the points after the centres `moved` have left their old places `before`."""
         here = self.centres[torch.from_numpy(moved)]
         step = torch.linalg.vector_norm(here - before, dim=1).mul_(1.00001).numpy()
-        is_moved = np.zeros(len(self.centres), bool)
-        is_moved[moved] = True
-        lost = is_moved[self.labels]
+        lost = np.isin(self.labels, moved)
         rows = np.flatnonzero(lost)
         for low in range(0, len(rows), _ROWS):
             row = rows[low : low + _ROWS]

@@ -30,35 +30,17 @@ _BLOCK = 1024  # rows compared with all others at a time
 _ZERO = 1e-14  # eigenvalues below this share of the largest are rounding
 
 
-@dataclass(frozen=True)
-class ClassMeans:
-    """`rows` minus their mean, divided by `unit`, a power of two; class `means` in the same units.
+def class_means(x: ArrayLike, labels: ArrayLike) -> tuple[Array, Array, ClassLayout, float]:
+    """The mean of each class, and rows `[N, dim]` minus the mean of theirs; classes, and the unit.
 
-    Squares stay in range, ratios are unchanged, and rows that all coincide are exactly 0.
+    Both are of rows minus their mean, divided by the unit, a power of two: squares stay in range,
+    ratios are unchanged, and rows that all coincide are exactly 0.
     """
-
-    rows: Array
-    means: Array
-    layout: ClassLayout
-    unit: float
-
-    @classmethod
-    def of(cls, x: ArrayLike, labels: ArrayLike) -> ClassMeans:
-        """The means of rows `[N, dim]` by their labels, in the order of the sorted labels."""
-        rows, unit = _centred(x)
-        layout = ClassLayout.of(labels, len(rows))
-        sums = np.add.reduceat(rows[layout.order], layout.starts, axis=0)
-        return cls(rows, sums / layout.counts[:, None], layout, unit)
-
-    @property
-    def residuals(self) -> Array:
-        """Each row minus the mean of its class."""
-        return np.asarray(self.rows - self.means[self.layout.ids])
-
-    @property
-    def centred(self) -> Array:
-        """The class means minus their own mean; every class has the same weight."""
-        return np.asarray(self.means - self.means.mean(axis=0))
+    rows, unit = _centred(x)
+    layout = ClassLayout.of(labels, len(rows))
+    sums = np.add.reduceat(rows[layout.order], layout.starts, axis=0)
+    means = sums / layout.counts[:, None]
+    return means, rows - means[layout.ids], layout, unit
 
 
 def _centred(x: ArrayLike) -> tuple[Array, float]:
@@ -79,14 +61,13 @@ def nc1(x: ArrayLike, labels: ArrayLike) -> float:
     >>> round(nc1([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1]), 6)
     0.03125
     """
-    classes = ClassMeans.of(x, labels)
-    means = classes.means
-    left, values, _ = np.linalg.svd(classes.centred.T, full_matrices=False)
+    means, residuals, _, _ = class_means(x, labels)
+    left, values, _ = np.linalg.svd((means - means.mean(axis=0)).T, full_matrices=False)
     kept = values > max(means.shape) * 1e-15 * (values[0] if len(values) else 0.0)
     if not kept.any():
         return math.inf
     between = values[kept] ** 2 / len(means)
-    along = ((classes.residuals @ left[:, kept]) ** 2).mean(axis=0)
+    along = ((residuals @ left[:, kept]) ** 2).mean(axis=0)
     return float((along / between).sum() / len(means))
 
 
@@ -99,9 +80,8 @@ def cdnv(x: ArrayLike, labels: ArrayLike) -> float:
     >>> cdnv([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1])
     0.015625
     """
-    classes = ClassMeans.of(x, labels)
-    means, layout = classes.means, classes.layout
-    variance = np.bincount(layout.ids, (classes.residuals**2).sum(axis=1)) / layout.counts
+    means, residuals, layout, _ = class_means(x, labels)
+    variance = np.bincount(layout.ids, (residuals**2).sum(axis=1)) / layout.counts
     total, pairs = 0.0, len(means) * (len(means) - 1) // 2
     for i in range(1, len(means)):
         apart = ((means[:i] - means[i]) ** 2).sum(axis=1)
@@ -139,15 +119,11 @@ def alignment(x: ArrayLike, labels: ArrayLike) -> float:
     >>> alignment([[1.0, 0.0], [0.0, 3.0], [2.0, 0.0]], [0, 0, 1])
     2.0
     """
-    unit = directions(x)
-    layout = ClassLayout.of(labels, len(unit))
-    total, pairs = 0.0, 0
-    for members in np.split(unit[layout.order], layout.starts[1:]):
-        # The sum over pairs is n times the sum of squares about the mean.
-        about = members - members[0]
-        total += float(((about - about.mean(axis=0)) ** 2).sum() * len(members))
-        pairs += len(members) * (len(members) - 1) // 2
-    return total / pairs if pairs else math.nan
+    _, residuals, layout, unit = class_means(directions(x), labels)
+    # The sum over the pairs of a class is n times its sum of squares about the mean.
+    squares = float((residuals**2).sum(axis=1) @ layout.counts[layout.ids])
+    pairs = int((layout.counts * (layout.counts - 1) // 2).sum())
+    return squares * unit * unit / pairs if pairs else math.nan
 
 
 def uniformity(x: ArrayLike, *, t: float = 2.0, sample: int | None = None, seed: int = 0) -> float:

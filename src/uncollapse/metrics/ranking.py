@@ -129,11 +129,6 @@ class Comparison:
             gallery_skip, counts, limit, most,
         )  # fmt: skip
 
-    @property
-    def negatives(self) -> Array:
-        """How many negatives each query has."""
-        return len(self.gallery_order) - (self.own_high - self.own_low)
-
 
 def two_sets(queries: ArrayLike, gallery: ArrayLike) -> tuple[Tensor, Tensor]:
     """Both sets, checked and detached, with one dtype and width, on one device with float64."""
@@ -194,9 +189,6 @@ class RankedSet:
 
     frame: Frame
     twin: Tensor
-
-    def __len__(self) -> int:
-        return len(self.twin)
 
 
 def ranked_sets(task: Comparison, *, normalize: bool, resident: bool) -> list[RankedSet]:
@@ -536,8 +528,7 @@ class CompiledScan:
 
 
 def _arrays(ranked: RankedSet) -> list[Array]:
-    frame = ranked.frame
-    factor = frame.factor
+    frame, factor = ranked.frame, ranked.frame.factor
     if not isinstance(factor, Tensor):
         factor = torch.full((len(frame.given),), factor, dtype=torch.float64)
     tensors = (frame.given, frame.order, factor, frame.norms, frame.band, ranked.twin)
@@ -579,16 +570,17 @@ def positive_ranks(
     x, y = sets[0], sets[-1]
     to_threshold = partial(tie_thresholds, zoom=x.frame.zoom, normalize=normalize, ties=ties)
     tiles = sum(len(range(part.start, part.stop, TILE)) for part in plan.ranges)
-    total = tiles * (tiles + 1) // 2 if plan.both else tiles * len(range(0, len(y), TILE))
+    total = tiles * (tiles + 1) // 2 if plan.both else tiles * len(range(0, len(y.twin), TILE))
     ticks = count(1)
     kernels = compiled.kernels if on_host(x.twin) else None
     scan = TorchScan(task, x, y) if kernels is None else CompiledScan(kernels, task, x, y)
-    decided = x.frame.collapsed or not task.negatives.any()  # without a look at distances
+    negatives = len(task.gallery_order) - (task.own_high - task.own_low)
+    decided = x.frame.collapsed or not negatives.any()  # without a look at distances
     with progress_reporter(progress, title) as report:
         for part in plan.ranges:
             low, high = part.start, part.stop
             if decided:
-                behind = task.negatives[part] if ties == "pessimistic" else 0
+                behind = negatives[part] if ties == "pessimistic" else 0
                 before = np.cumsum(task.counts[part]) - task.counts[part] - behind
                 ranks = np.arange(task.counts[part].sum()) - np.repeat(before, task.counts[part])
                 yield low, high, np.r_[0, np.cumsum(task.counts[part])], ranks
@@ -609,11 +601,11 @@ def _count_all(
         def count_tiles(a: int, columns: range) -> None:
             left = scan.x.frame.at(slice(a, min(a + TILE, high))).kept()
             for c in columns:
-                count_tile(left, a, slice(c, min(c + TILE, len(scan.y))), plan.both and c > a)
+                count_tile(left, a, slice(c, min(c + TILE, len(scan.y.twin))), plan.both and c > a)
 
         return count_tiles
 
-    rows, columns = range(low, high, TILE), range(0, len(scan.y), TILE)
+    rows, columns = range(low, high, TILE), range(0, len(scan.y.twin), TILE)
     most = -(-len(rows) // 2) if plan.both else len(rows)
     # Torch has threads of its own for each tile.
     threads = min(plan.threads, most) if isinstance(scan, CompiledScan) else 1

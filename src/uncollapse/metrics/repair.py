@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from uncollapse._base.arrays import Array, ArrayLike, label_array, points
-from uncollapse._base.check import InputError, check_choice
+from uncollapse._base.check import InputError, check_choice, check_int
 from uncollapse.distances import unit_rows
 from uncollapse.metrics.collapse import directions
 from uncollapse.metrics.comparison import PairedRecall, paired_recall, shares_in_common
@@ -92,7 +92,7 @@ def fit_repair(
     (n, dim), half = rows.shape, len(rows) // 2
     known = label_array(range(n) if labels is None else labels, n)
     check_choice("how", how, REPAIRS)
-    if how == "remove-top" and not 1 <= top < dim:
+    if how == "remove-top" and not 1 <= check_int("top", top) < dim:
         raise InputError("top", top, f"1 to {dim - 1} of {dim} axes")
     if how == "whiten" and half <= dim:
         given = f"{n:,} rows of {dim:,} dimensions"

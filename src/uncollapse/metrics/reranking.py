@@ -85,11 +85,12 @@ class ReRanked:
         mixed += self._original(chosen, weight)  # (12)
         return torch.from_numpy(mixed)
 
-    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield some queries at a time with their distances."""
+    def blocks(self, order: Array | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """Yield some queries at a time, of an order of all, with their distances."""
+        rows = np.arange(len(self)) if order is None else order
         for low in range(0, len(self), self.block_rows):
             part = slice(low, min(low + self.block_rows, len(self)))
-            yield part, self.distances(part)
+            yield part, self.distances(rows[part])
 
     def nearest(self, k: int, *, progress: ProgressOption = False) -> Neighbours:
         """The first k gallery rows of each query in the new order; ties go to the lower row."""
@@ -182,13 +183,12 @@ def reranked_ranks(
     ranked = rerank(task.queries, task.gallery, **vars(settings), progress=progress, **options)
     slack = _TIE if ties == "pessimistic" else -_TIE
     with progress_reporter(progress, "re-ranked order") as report:
-        for low in range(0, len(ranked), ranked.block_rows):
-            high = min(low + ranked.block_rows, len(ranked))
-            block = ranked.distances(task.query_order[low:high]).numpy()[:, task.gallery_order]
-            ranks = [_ranks(task, q, row, slack) for q, row in enumerate(block, low)]
-            start = np.r_[0, np.cumsum(task.counts[low:high])]
-            yield low, high, start, np.concatenate(ranks)
-            report(high, len(ranked))
+        for part, distances in ranked.blocks(task.query_order):
+            block = distances.numpy()[:, task.gallery_order]
+            ranks = [_ranks(task, q, row, slack) for q, row in enumerate(block, part.start)]
+            start = np.r_[0, np.cumsum(task.counts[part])]
+            yield part.start, part.stop, start, np.concatenate(ranks)
+            report(part.stop, len(ranked))
 
 
 def _ranks(task: Comparison, q: int, row: Array, slack: float) -> Array:

@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from uncollapse._base.arrays import Array, ArrayLike, as_rows
-from uncollapse._base.check import InputError, percent
+from uncollapse._base.check import InputError, check_bool, percent
 from uncollapse._base.progress import ProgressOption
 from uncollapse.metrics.nearest_rows import nearest
 from uncollapse.metrics.ranking import equal_rows, sample_queries
 
 FEW_INVALID = 0.05  # rows that are NaN or infinite are left out without asking up to this share
-DROPPED = ("invalid", "zero", "duplicates", "hubs")  # what a user may leave out
+DROPPED = ("invalid", "zero", "duplicates", "far", "hubs")  # what a user may leave out
 _VALUES = 1 << 20  # looked at together
 _NEAR = 10  # neighbours among which a hub is counted
 _HUB_SHARE, _HUB_TIMES = 0.05, 20  # a hub is near this share of rows, and so often the average
-_HUB_SPOILS = 0.25  # a row near so many spoils the figures
 _SAME = 0.01  # of the median distance to the nearest row: nearer ones are nearly copies
 _QUERIES = 2_000  # rows whose neighbours are looked at
 _NAMED = 5  # rows of a kind that a sentence names
@@ -86,11 +85,6 @@ class SpoiledRows:
             counts |= {"hubs": len(self.hubs), "near_duplicates": len(self.near_duplicates)}
         return counts
 
-    @property
-    def hub_spoils(self) -> bool:
-        """Whether one row is a neighbour of so many that searches find it instead of others."""
-        return len(self.reach) > 0 and bool(self.reach[0] >= _HUB_SPOILS)
-
     def sentences(self, names: Sequence[object] | Array | None = None) -> dict[str, str]:
         """One for each kind there is, with the names of the first rows.
 
@@ -143,7 +137,8 @@ def find_spoiled(
         finite[low : low + step] = torch.isfinite(part).all(dim=1).numpy()
         zero[low : low + step] = ~part.any(dim=1).numpy()
         same &= ((part == z[:1]) | ~torch.isfinite(part)).all(dim=0).numpy()
-    number = equal_rows(z)[0] if duplicates or neighbours else np.arange(len(z))
+    grouped = check_bool("duplicates", duplicates) or neighbours
+    number = equal_rows(z)[0] if grouped else np.arange(len(z))
     _, first, group = np.unique(number, return_index=True, return_inverse=True)
     plain = finite & ~zero
     copies = plain & (first[group] != np.arange(len(z)))
@@ -151,7 +146,7 @@ def find_spoiled(
     different = np.flatnonzero(finite & (first[group] == np.arange(len(z))))
     none = np.zeros(0, np.int64)
     hubs, reach, near, asked = none, np.zeros(0), none, 0
-    if neighbours and len(different) > 2:
+    if check_bool("neighbours", neighbours) and len(different) > 2:
         some = z if len(different) == len(z) else z[torch.from_numpy(different)]
         hubs, reach, near, asked = _by_neighbours(some, progress)
     invalid, zeros, repeated, most = map(np.flatnonzero, (~finite, zero, copies, equal))

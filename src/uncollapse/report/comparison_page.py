@@ -81,6 +81,7 @@ class VersionComparison:
         table.add("file", *self.titles)
         table.add("verdict", *(health.verdict for health in self.healths))
         table.add("dimensions", *(f"{health.dim:,}" for health in self.healths))
+        table.add("diameter", *(number(health.diameter) for health in self.healths))
         table.add("effective rank", *(number(health.effective_rank) for health in self.healths))
         cosines = (h.cosines and cosine_text(h.cosines.mean) for h in self.healths)
         table.add("mean cosine", *cosines)

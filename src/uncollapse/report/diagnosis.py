@@ -30,7 +30,9 @@ from uncollapse.metrics.spoiled_rows import SpoiledRows, find_spoiled
 from uncollapse.report import neighbours, parts
 from uncollapse.report.page import Page
 
-_RANK_LOST = 0.1  # of the effective rank: a baseline allows it to fall by so much
+# What a baseline allows to be lost; below a quarter of a reference's scale rows are shrinking too.
+_LOST = {"effective_rank": 0.1, "diameter": 0.75}
+_HUB_SPOILS = 0.25  # a row among the nearest of so many spoils the figures
 _KINDS = {"label": "", "fine label": "fine "}  # what the names of scores by them begin with
 _MODE_ROWS = 10_000  # sampled evenly over classes, whose modes are counted
 _COUNTED = 20  # classes whose modes are counted on all rows without fine labels: it takes a while
@@ -121,9 +123,10 @@ class Diagnosis(Shown):
         """What is worse than in an earlier `to_dict()`, a sentence each.
 
         The verdict, where it was healthy; scores beyond both intervals; the share of spoiled rows;
-        an effective rank that fell by more than a tenth.
+        an effective rank that fell by more than a tenth, a diameter by more than three quarters.
         """
-        own, now, then = self.to_dict(), self.figures, baseline["figures"]
+        own, now = self.to_dict(), self.figures
+        then = {k: math.nan if known is None else known for k, known in baseline["figures"].items()}
         worse = []
         if baseline["verdict"] == "healthy" != self.verdict:
             worse.append(f"the verdict is {self.verdict}, it was healthy")
@@ -136,9 +139,10 @@ class Diagnosis(Shown):
         for name in ("invalid_rows", "zero_rows", "duplicate_rows", "hubs"):
             if now.get(name, 0) / now["rows"] > then.get(name, 0) / then["rows"]:
                 worse.append(f"{name} rose from {then.get(name, 0):,} to {now[name]:,}")
-        rank, was = (figures.get("effective_rank", math.nan) for figures in (now, then))
-        if rank < (1 - _RANK_LOST) * was:
-            worse.append(f"effective_rank fell from {was:.3g} to {rank:.3g}")
+        for name, lost in _LOST.items():
+            size, was = (figures.get(name, math.nan) for figures in (now, then))
+            if size < (1 - lost) * was:
+                worse.append(f"{name} fell from {was:.3g} to {size:.3g}")
         return worse
 
     def spread_rows(self, most: int) -> Array:
@@ -268,7 +272,8 @@ def _judged(result: Diagnosis) -> Diagnosis:
         images = None if images is None else [images[row] for row in kept.tolist()]
         spoiled, known = find_spoiled(z, progress=None), (coarse, fine, names, images, result.tsne)
         result = Diagnosis(result.title, health, z, *known, result.scored, spoiled=spoiled)
-    if spoiled.hub_spoils and health.verdict in ("healthy", "uninformative"):
+    hub_spoils = (spoiled.reach >= _HUB_SPOILS).any()
+    if hub_spoils and health.verdict in ("healthy", "uninformative"):
         reasons = (spoiled.sentences(names)["hubs"], *health.reasons)
         health = replace(health, verdict="spoiled-rows", reasons=reasons)
     return replace(result, health=health)
