@@ -287,5 +287,5 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError):
         named = f"{error.filename}: " if error.filename else ""
         return USER_ERROR, one_line(f"{named}{error.strerror or error}")
-    hint = "a bug in uncollapse, or in a part of your own: run again with --debug to see where"
+    hint = "in a part of your own, or a bug in uncollapse: run again with --debug to see where"
     return BUG, one_line(f"{type(error).__name__}: {error} ({hint})")
