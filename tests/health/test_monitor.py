@@ -129,7 +129,7 @@ def test_verdicts_change_once_and_for_a_reason(scales, expected):
     monitor = CollapseMonitor()
     _run(monitor, scales)
     assert [verdict for _, verdict in monitor.changes] == expected
-    assert ("a lower learning rate, gradient clipping" in monitor.advice) == (
+    assert ("a tenth of the learning rate, gradient clipping" in monitor.advice) == (
         expected == ["diverging"]
     )
 
