@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
@@ -21,14 +21,7 @@ from uncollapse._base.arrays import ArrayLike
 from uncollapse._base.check import InputError, check_bool, check_choice, check_int, check_number
 from uncollapse._base.table import percent
 from uncollapse.health import race as races
-from uncollapse.health.advice import (
-    DriftOf,
-    Strategy,
-    at_lower_rates,
-    code,
-    contenders,
-    rank_strategies,
-)
+from uncollapse.health.advice import Strategy, at_lower_rates, code, contenders, rank_strategies
 from uncollapse.health.drifts import LossFn, predict_scale
 from uncollapse.health.figures import spread
 from uncollapse.health.monitor import CollapseMonitor
@@ -206,7 +199,7 @@ class Guard:
         self.health: Health | None = None  # at the last look, whatever it led to
         self._failed: list[Strategy] = []
         self._recall = _Recall()
-        self._meter: DriftOf | None = None  # of the recent rows at this look
+        self._meter: Callable[[Strategy], float] | None = None  # of the recent rows at this look
         self._lr = self.monitor.settings.lr
         self._rates = [_LowerRates(each) for each in self.optimizers]
         budget = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)

@@ -55,7 +55,7 @@ class _Counts:
 class CollapseMonitor:
     """Tells, batch by batch, whether an embedding is collapsing, why, and what to change.
 
-    Call `update` with each training batch. It looks at the first nine, then less often, at last
+    Call `update` with each training batch. It looks at the first six, then less often, at last
     every `look_every` steps, and at each while a verdict is about to change. Scale (diameter,
     spread, centre) is measured at each look; classes, dimensions and the rest every `every` steps
     on class-balanced recent rows, and at once if the classes of a batch look like points, or its
