@@ -90,10 +90,8 @@ class Trial:
         """A copy of network, optimisers, and what the loss learns and its memories remember."""
         return {
             "model": self.copy_weights(),
-            "loss": {name: tensor.clone() for name, tensor in _state_of(self.loss_fn).items()},
-            "optimizers": [
-                tree_map(_copied, each.state_dict()["state"]) for each in self.optimizers
-            ],
+            "loss": tree_map(_copied, _state_of(self.loss_fn)),
+            "optimizers": tree_map(_copied, [x.state_dict()["state"] for x in self.optimizers]),
             "memories": [memory.kept() for memory in self._memories],
         }
 
