@@ -318,7 +318,7 @@ def test_a_loss_that_mines_is_rescued_unless_r_at_1_rises():
     loss = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
     assert rescues(closing_in(loss, 50, 70)) == []
     loss = TripletLoss(margin=0.2, miner=Miner("hard", "hard"))
-    (event, *_) = rescues(closing_in(loss, 50, 50, steps=80))
+    (event, *_) = rescues(closing_in(loss, 50, 50))
     assert "going on with inside x hard" in event.text
 
 

@@ -30,7 +30,7 @@ _SLACK = 1.5  # a bad verdict is withdrawn only at thresholds this much stricter
 _NEARLY = 1.1  # classes of one batch this near to the threshold call for a full measure
 _GAP, _CALLS = 5, 6  # steps between such measures, for the first so many of them
 _LATER = 15  # and from then on, while they find nothing
-_GROWTH = 3  # steps so far over the steps from one look to the next
+_GROWTH = 5  # steps so far over the steps from one look to the next
 _MOST_ROWS = 1024  # of a batch on a device that are copied to the host
 
 
@@ -55,7 +55,7 @@ class _Counts:
 class CollapseMonitor:
     """Tells, batch by batch, whether an embedding is collapsing, why, and what to change.
 
-    Call `update` with each training batch. It looks at the first six, then less often, at last
+    Call `update` with each training batch. It looks at the first nine, then less often, at last
     every `look_every` steps, and at each while a verdict is about to change. Scale (diameter,
     spread, centre) is measured at each look; classes, dimensions and the rest every `every` steps
     on class-balanced recent rows, and at once if the classes of a batch look like points, or its
