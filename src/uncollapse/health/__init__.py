@@ -1,14 +1,7 @@
 """Collapse: measured in a snapshot, watched during training, predicted by drift."""
 
 from uncollapse.health.advice import RunSettings, rank_strategies
-from uncollapse.health.drifts import (
-    Probe,
-    Stepping,
-    direction_drift,
-    drift,
-    mode_drift,
-    probe,
-)
+from uncollapse.health.drifts import Probe, Stepping, direction_drift, drift, mode_drift, probe
 from uncollapse.health.figures import measure
 from uncollapse.health.forecasts import Forecast, forecast
 from uncollapse.health.guard import Guard

@@ -192,24 +192,23 @@ def _advice(verdict: str, known: _Known) -> Advice:
 
 
 def lower_rate(lr: float) -> float:
-    """The learning rate to try after one that diverged: a tenth of it, at most 0.01.
+    """The learning rate to try next: a tenth; of one above 1, which no network trains at, 0.01.
 
     >>> lower_rate(0.01), lower_rate(1e18)
     (0.001, 0.01)
     """
-    return min(lr / 10, _USUAL_LR)
+    return lr / 10 if lr <= 1 else _USUAL_LR
 
 
 def _network(known: _Known) -> Advice:
     settings = known.settings
     own, cause = settings.strategy, ""
-    tenth = f"lr = {settings.lr / 10:.1g}" if settings.lr else "a tenth of the learning rate"
-    drift = known.drift(own)
+    slower, drift = _slower(settings), known.drift(own)
     if drift <= NO_DRIFT:
         cause = f"the loss does not shrink these rows (drift {drift:+.3f}): its steps are too long"
-        return Advice(cause, _try([tenth]), "drift is what a loss does, for any rate")
+        return Advice(cause, _try([slower]), "drift is what a loss does, for any rate")
     if settings.loss == "proxies":
-        return Advice(cause, _try([tenth, "warm-up"]), "it has no tuples to choose")
+        return Advice(cause, _try([slower, "warm-up"]), "it has no tuples to choose")
     mined = f" mined over {settings.mined_over} samples" if settings.mined_over else ""
     shrinks = settings.positives not in (*GENTLE, None) and settings.negatives != "semihard"
     if shrinks:
@@ -218,18 +217,18 @@ def _network(known: _Known) -> Advice:
         usual = Strategy("hard", "hard", scale_free=False, margin=settings.margin or _MARGIN)
         safe = known.safe(rank_strategies(usual, settings))
         words = [f"{code(each)} in place of this loss" for each in safe[:1]]
-        return Advice(cause, _try(words or [tenth]), _STUDY)
+        return Advice(cause, _try(words or [slower]), _STUDY)
     if own.positives is None and own.scale_free is None:  # not known, or no miner yet
         if drift > NO_DRIFT:
             gentle = known.drift(Strategy("easy", "all")) <= NO_DRIFT
-            change = "positives = easy" if gentle else tenth
+            change = "positives = easy" if gentle else slower
             return Advice(cause, _try([change]), "measured on these rows")
         return Advice(cause, _try([_MEASURE]), "positive drift shrinks, whatever the learning rate")
     ranked = rank_strategies(own, settings)
     if not shrinks and settings.positives is not None:  # it is not the positives
         ranked = [each for each in ranked if each.positives == own.positives]
     words = [_in_words(own, each) for each in known.safe(ranked)[:2]]
-    return Advice(cause, _try(words or [tenth]), _why(settings, shrinks))
+    return Advice(cause, _try(words or [slower]), _why(settings, shrinks))
 
 
 def code(strategy: Strategy) -> str:
@@ -283,9 +282,8 @@ def _dimensional(known: _Known) -> Advice:
 
 
 def _diverging(known: _Known) -> Advice:
-    settings = known.settings
-    slower = f"lr = {lower_rate(settings.lr):.1g}" if settings.lr else "a lower learning rate"
-    remedies = [slower, "gradient clipping", *["normalize = true"] * (not settings.normalize)]
+    remedies = [_slower(known.settings), "gradient clipping"]
+    remedies += ["normalize = true"] * (not known.settings.normalize)
     return Advice("", _try(remedies), "opinion")
 
 
@@ -346,7 +344,7 @@ _WITHOUT_LABELS = dict.fromkeys(_LOST, _directions) | {"dimensional-collapse": _
 
 
 def _slower(settings: RunSettings) -> str:
-    return f"lr = {settings.lr / 3:.1g}" if settings.lr else "a lower learning rate"
+    return f"lr = {lower_rate(settings.lr):.1g}" if settings.lr else "a tenth of the learning rate"
 
 
 def _try(words: list[str]) -> str:

@@ -91,6 +91,15 @@ class ForecastCell:
         return "high" if self.drift > DANGEROUS else "some"
 
     @property
+    def outcome(self) -> str:
+        """What becomes of the embedding, in words, by what the risk is judged by."""
+        if self.probe is not None:
+            steps, left = len(self.probe.scales), self.probe.predicted
+            return f"is predicted to keep {left:.2g} of its scale ({steps} steps of training)"
+        does = "does not shrink" if self.risk == "none" else "shrinks"
+        return f"{does} the embedding (drift {self.drift:+.3f})"
+
+    @property
     def keeps_modes(self) -> bool:
         """Whether its mode drift is known and at most 0.1."""
         return self.mode_drift <= drifts.MODES_KEPT
@@ -148,25 +157,17 @@ class Forecast(Shown):
         if cell.risk != "none":
             return f"{shape}: drift {cell.drift:+.3f} is the smallest; every strategy tried shrinks"
         if cell in self.cells:
-            why = f"drift {cell.drift:+.3f} does not shrink"
-            if cell.probe is not None:
-                steps, left = len(cell.probe.scales), cell.probe.predicted
-                why = f"{steps} steps of training predict that {left:.2g} times the scale is left"
             modes = "" if self.several_modes is False else self._other_modes(cell)
-            return f"{shape}: {why}, and more samples teach more{modes}"
+            return f"{shape}: it {cell.outcome}, and more samples teach more{modes}"
         own = next(other for other in self.cells if other.shape == cell.shape)
         if own.risk == "none":
             return f"{shape}: {_mode_words(own, cell)}, and classes here have several modes"
-        shrinks = f"shrinks the embedding (drift {own.drift:+.3f})"
-        if own.probe is not None:
-            steps, left = len(own.probe.scales), own.probe.predicted
-            shrinks = f"is predicted to keep {left:.2g} of its scale ({steps} steps of training)"
         known = replace(self.settings, k=cell.k, batch_size=cell.p * cell.k)
         here = (each for each in (*self.cells, *self.alternatives) if each.shape == cell.shape)
         drifts = {each.strategy: each.drift for each in here}
         advice = advise_on("network-collapse", known, lambda each: drifts.get(each, math.nan))
         return (
-            f"{shape}: {own.strategy} {shrinks}; {advice.sentence} (drift {cell.drift:+.3f} "
+            f"{shape}: {own.strategy} {own.outcome}; {advice.sentence} (drift {cell.drift:+.3f} "
             f"there): {advice.evidence}"
         )
 

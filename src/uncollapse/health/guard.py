@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
@@ -42,6 +42,7 @@ _LOOK = 5  # steps between two predictions, once less than that is left
 _SINKS = 0.97  # and what is left of the scale from one to the next, if it still falls
 _LITTLE = 0.1  # share of the scale that leaves no room to learn
 _FALLS, _AGAIN = 2, 10  # comparisons in a row that find R@1 fallen, and steps between them
+_TOGETHER = 3  # comparisons that are judged as one: a fall of a sixth is within the noise of each
 _ROWS = 288  # that R@1 is compared on
 _LOWER = 0.1  # what the learning rate is multiplied by after a divergence
 _ROLLBACKS = 30  # in a row, without a healthy snapshot between: then it is not the learning rate
@@ -73,19 +74,41 @@ class _State:
     period: int = 0  # the number of `snapshot_every` steps in which a snapshot was last due
     looked_at: int = -1  # the same of the periods between two predictions
     scale: float = math.inf  # at the last of these
-    # R@1: 1 if it has risen, -1 if fallen, None where unknown; how often in a row it had fallen;
-    # compared with whose weights (None for those of the newest snapshot), until which step that
-    # holds, and the steps to the next comparison.
-    change: int | None = None
-    falls: int = 0
-    better: dict[str, Tensor] | None = None
-    holds_until: int = -1
-    wait: int = _LOOK
     rate: float = 1.0  # what divergence has left of the learning rate
     rollbacks: int = 0
     # The newest copy is of weights whose embeddings nobody has seen yet: the step that led to them
     # may be the one that diverged. So the one before it stays until these were seen to be sound.
     snapshots: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class _Recall:
+    """How R@1 of the same rows has changed since earlier weights, under one strategy.
+
+    `change` is 1 if it has risen, -1 if fallen, None where unknown; `falls` how often in a row it
+    had fallen; `hits` what the last comparisons, each on other rows, saw then and now. `earlier`
+    are the weights compared with, None for those of the newest snapshot. The last comparison holds
+    until the step `holds_until`, the next one as long as `wait` says.
+    """
+
+    change: int | None = None
+    falls: int = 0
+    hits: list[Tensor] = field(default_factory=list)
+    earlier: dict[str, Tensor] | None = None
+    holds_until: int = -1
+    wait: int = _LOOK
+
+    def add(self, change: int | None, step: int) -> None:
+        """Each comparison but that of a fall holds twice as long: a slow rise shows too."""
+        self.change, self.falls = change, self.falls + 1 if change == -1 else 0
+        self.holds_until = step + (_AGAIN if self.falls else self.wait)
+        self.wait *= 1 if self.falls else 2
+
+    @property
+    def has_fallen(self) -> bool:
+        """In two comparisons in a row, or in the last three taken together."""
+        together = len(self.hits) == _TOGETHER and races.trend(*torch.cat(self.hits, 1)) < 0
+        return together or self.falls >= _FALLS
 
 
 class Guard:
@@ -173,7 +196,10 @@ class Guard:
         self.events: list[GuardEvent] = []
         self.stopped = False
         self.measured_drift: float | None = None  # of the last batch, where a `Watch` saw it
+        self.health: Health | None = None  # at the last look, whatever it led to
         self._failed: list[Strategy] = []
+        self._recall = _Recall()
+        self._meter: Callable[[Strategy], float] | None = None  # of the recent rows at this look
         self._lr = self.monitor.settings.lr
         self._rates = [_LowerRates(each) for each in self.optimizers]
         budget = _SHARE * check_int("steps", _USUAL_STEPS if steps is None else steps)
@@ -205,6 +231,7 @@ class Guard:
         health = self.monitor.update(embeddings, labels, loss, step)
         if health is last:  # it did not look
             return []
+        self.health, self._meter = health, None
         if health.diameter < _SNAPSHOT_GROWTH * self._diverged_at:  # not of NaN
             self._state.snapshots = self._state.snapshots[-1:]
         if health.verdict == "diverging":
@@ -257,6 +284,7 @@ class Guard:
             "failed": [asdict(strategy) for strategy in self._failed],
             "events": [asdict(event) for event in self.events],
             "stopped": self.stopped,
+            "recall": dict(vars(self._recall)),
             **vars(self._state),
         }
 
@@ -270,6 +298,7 @@ class Guard:
             for event in state["events"]
         ]
         self._state = _State(**{name: state[name] for name in vars(self._state)})
+        self._recall, self.health = _Recall(**state["recall"]), self.monitor.health
         self._trial.load_state_dict(state["trial"])
         self._apply(self.strategy)
 
@@ -279,52 +308,46 @@ class Guard:
                 self._stop(health)
             self._warn(health)
             return
-        drift = self._drift(self.strategy)
-        if self._must_act(health, drift):
+        if self._must_act(health):
             with self._undone_on_error():
-                self._rescue(health, drift)
+                self._rescue(health)
         else:
             self._warn(health)
 
-    def _must_act(self, health: Health, drift: float) -> bool:
+    def _must_act(self, health: Health) -> bool:
         """Whether an embedding that has lost its scale, or soon will, is to be rescued."""
-        shrinks, mines = drift > self.tolerance, self.first != Strategy()
-        settings = self.monitor.settings
-        if shrinks and settings.loss == "foreign" and settings.positives is not None:
+        settings, mines = self.monitor.settings, self.first != Strategy()
+        if settings.loss == "foreign" and settings.positives is not None and self._shrinks:
             return False  # what it mines cannot be changed from here: the advice says by what
         if mines and health.verdict == "network-collapse":
             return True
         change = self._change_of_recall(health)
         if change is None:  # no rows to judge by
-            return shrinks and (mines or health.verdict != "shrinking")
-        return change < 1 if mines and shrinks else self._state.falls >= _FALLS
+            return self._shrinks and (mines or health.verdict != "shrinking")
+        return change < 1 if mines and self._shrinks else self._recall.has_fallen
 
     def _change_of_recall(self, health: Health) -> int | None:
         """Whether R@1 of held-out rows has risen, 1, or fallen, -1; None where nothing tells.
 
         Compared with the weights that a rescue would go back to, or with later ones that were
-        better; where little of the scale is left, what has not risen counts as fallen. Each
-        comparison but that of a fall comes after twice as many steps as the one before, so that a
-        slow rise shows too.
+        better; where little of the scale is left, what has not risen counts as fallen.
         """
-        state, step = self._state, health.step or 0
-        if step >= state.holds_until and state.snapshots:
-            earlier = state.better or state.snapshots[-1]["training"]["model"]
+        recall, state, step = self._recall, self._state, health.step or 0
+        if step >= recall.holds_until and state.snapshots:
+            earlier = recall.earlier or state.snapshots[-1]["training"]["model"]
             with random_streams_kept(self.loss_fn):
                 both = self._trial.recalls(earlier, _ROWS)
-            state.change = None if both is None else races.trend(*both)
+            change = None if both is None else races.trend(*both)
+            if both is not None:
+                recall.hits = [*recall.hits[1 - _TOGETHER :], torch.stack(both)]
             left = 1.0 if health.relative_diameter is None else health.relative_diameter
-            if state.change == 0 and left <= _LITTLE:
-                state.change = -1
             sound = left > self.monitor.thresholds.shrink_ratio and self.first == Strategy()
-            if state.change == 1 and sound:
+            if change == 1 and sound:
                 self._take_snapshot()
-            elif state.change == 1:  # better, but too small or too near to it to go back to
-                state.better = self._trial.copy_weights()
-            state.falls = state.falls + 1 if state.change == -1 else 0
-            state.holds_until = step + (_AGAIN if state.falls else state.wait)
-            state.wait *= 1 if state.falls else 2
-        return state.change
+            elif change == 1:  # better, but too small or too near to it to go back to
+                recall.earlier, recall.hits = self._trial.copy_weights(), []
+            recall.add(-1 if change == 0 and left <= _LITTLE else change, step)
+        return recall.change
 
     def _on_divergence(self, health: Health) -> None:
         """Stop or roll back a run whose embeddings are not finite, or far too large."""
@@ -385,19 +408,22 @@ class Guard:
 
     def _look_ahead(self, health: Health, scale_then: float, drift_then: float) -> None:
         """Rescue an embedding that is still healthy if its drift will make it `shrinking`."""
-        scale, drift = spread(self.monitor.recent.rows()[0]), self._drift(self.strategy)
+        scale = spread(self.monitor.recent.rows()[0])
         left = scale / scale_then
         falls, self._state.scale = scale < _SINKS * self._state.scale, scale
+        if not falls or not self._shrinks:
+            return
+        drift = self._drift(self.strategy)
         end = predict_scale(left, drift_then, drift)
-        if falls and drift > self.tolerance and end <= self.monitor.thresholds.shrink_ratio:
+        if end <= self.monitor.thresholds.shrink_ratio:
             reason = (
                 f"{percent(left, 2)} of the scale is left, and a drift that went from "
                 f"{drift_then:+.3f} to {drift:+.3f} predicts that {percent(end, 2)} will be left"
             )
             health = replace(health, verdict="shrinking", reasons=(reason,))
-            if self._must_act(health, drift):
+            if self._must_act(health):
                 with self._undone_on_error():
-                    self._rescue(health, drift)
+                    self._rescue(health)
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
@@ -424,18 +450,18 @@ class Guard:
             for parameter, gradient in gradients.items():
                 parameter.grad = gradient
 
-    def _rescue(self, health: Health, drift: float) -> None:
+    def _rescue(self, health: Health) -> None:
         before, is_first = self.strategy, not self._failed
         size = self.monitor.settings.batch_size or 1  # the state of the start may not know it
+        drift = self._drift(before)
         if before not in self._failed:
             self._failed.append(before)
-        candidates = self._candidates(drift) if is_first else []
-        candidates = candidates or self._slower_candidates(drift)
+        candidates = self._candidates() if is_first and self._shrinks else []
+        candidates = candidates or self._slower_candidates()
         if not candidates:  # to roll back again would hold the run where it is
             if self.monitor.verdict != "healthy":  # a prediction is not repeated at each look
                 self._warn(health)
             return
-        drifts = {each: self._drift(each) for each in candidates}
         step, taken = self._roll_back()
         if taken is not None:
             self._trial.rewind(taken)  # repeat what the restored weights have not seen
@@ -444,11 +470,10 @@ class Guard:
             self._roll_back()
             self._failed += [each for each in candidates if each not in self._failed]
             slower = at_lower_rates(candidates, before.lr_factor)
-            drifts |= {each: drifts[replace(each, lr_factor=before.lr_factor)] for each in slower}
             chosen, second = self._raced_choice(slower, size)
             race = second or race
         self._change(chosen)
-        how = f"drift {drifts[chosen]:+.3f}" if race is None else str(race)
+        how = f"drift {self._drift(chosen):+.3f}" if race is None else str(race)
         text = (
             f"{_words(health)} Drift of {before} {drift:+.3f}. Rolled back to step {step}; "
             f"going on with {chosen} ({how})"
@@ -459,28 +484,26 @@ class Guard:
             text += f". What this loss may mine cannot be changed from here; instead: {better}"
         self._record(health, "rescue", text, race)
 
-    def _candidates(self, drift: float) -> list[Strategy]:
-        """The alternatives at the same rate that do not shrink the rows, if the loss does.
+    def _candidates(self) -> list[Strategy]:
+        """The alternatives at the same rate that do not shrink the rows.
 
         What a race may choose from comes first; the others are measured where none of it is safe.
         """
         ranked = rank_strategies(self.first, self.monitor.settings)
-        if drift <= self.tolerance or not ranked:
-            return []
         for some in (contenders(self.first, ranked), ranked):
             safe = [strategy for strategy in some if not self._drift(strategy) > self.tolerance]
             if safe:
                 return safe
-        return [min(ranked, key=self._drift)]  # none is safe: the one that shrinks least
+        return sorted(ranked, key=self._drift)[:1]  # none is safe: the one that shrinks least
 
-    def _slower_candidates(self, drift: float) -> list[Strategy]:
+    def _slower_candidates(self) -> list[Strategy]:
         """At lower rates the present strategy, unless it is what shrinks, and its alternatives."""
-        known = replace(self.strategy, lr_factor=1.0)
-        others = [each for each in self._candidates(math.inf) if each != known]
-        shrinks, rate = drift > self.tolerance and bool(others), self.strategy.lr_factor
-        if drift > self.tolerance and self.monitor.settings.loss == "foreign" and rate < 1.0:
+        known, rate = replace(self.strategy, lr_factor=1.0), self.strategy.lr_factor
+        others = [each for each in self._candidates() if each != known]
+        if self._shrinks and self.monitor.settings.loss == "foreign" and rate < 1.0:
             return []  # it is the loss, which cannot be changed from here
-        every = at_lower_rates([*[known] * (not shrinks), *others], rate)
+        own = [] if self._shrinks and others else [known]
+        every = at_lower_rates([*own, *others], rate)
         every += [replace(each, lr_factor=rate) for each in others]
         return [strategy for strategy in every if strategy not in self._failed]
 
@@ -511,8 +534,7 @@ class Guard:
     def _change(self, strategy: Strategy) -> None:
         """Go on with a strategy."""
         self.strategy, state = strategy, self._state
-        state.start, state.scale, state.better = None, math.inf, None
-        state.change, state.falls, state.holds_until, state.wait = None, 0, -1, _LOOK
+        state.start, state.scale, self._recall = None, math.inf, _Recall()
         self._apply(strategy)
         known = {k: v for k, v in asdict(strategy).items() if k != "lr_factor" and v is not None}
         known["lr"] = None if self._lr is None else self._lr * self.lr_factor
@@ -528,9 +550,15 @@ class Guard:
         """Drift of a strategy on the monitor's recent rows; 0.0 where it cannot be measured."""
         if self.measured_drift is not None and not isinstance(self.loss_fn, Loss):
             return self.measured_drift
-        rows = self.monitor.recent.rows()
-        value = drift_meter(self.loss_fn, self.strategy, *rows)(strategy)
+        if self._meter is None:
+            self._meter = drift_meter(self.loss_fn, self.strategy, *self.monitor.recent.rows())
+        value = self._meter(strategy)
         return 0.0 if math.isnan(value) else value
+
+    @property
+    def _shrinks(self) -> bool:
+        """Whether the loss, as it is, shrinks the recent rows."""
+        return self._drift(self.strategy) > self.tolerance
 
     @property
     def _diverged_at(self) -> float:
@@ -552,6 +580,7 @@ class Guard:
             "monitor": self.monitor.state_dict(),
         }
         self._state.snapshots = [*self._state.snapshots[-1:], snapshot]
+        self._recall.hits = []  # of a comparison with older weights
 
     def _record(self, health: Health, kind: str, text: str, race: Race | None = None) -> None:
         self.events.append(GuardEvent(health.step or 0, kind, text, race))

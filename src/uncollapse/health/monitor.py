@@ -38,9 +38,8 @@ _MOST_ROWS = 1024  # of a batch on a device that are copied to the host
 class _Counts:
     """Numbers that a monitor keeps from update to update."""
 
-    updates: int = 0
     looks: int = 0
-    step: int = 0  # of the look at hand
+    step: int = -1  # of the last update
     looked_at: int = 0  # step of the last look
     gap: int = 1  # steps from there to the next one
     full_at: int = 0  # step of the last full measure
@@ -169,15 +168,13 @@ class CollapseMonitor:
         last full measure.
         """
         counts = self._counts
-        step = counts.updates if step is None else step
-        counts.updates += 1
+        counts.step = step = counts.step + 1 if step is None else step
         far = loss is None or (isinstance(loss, Tensor) and not loss.is_cpu)
         known_loss = None if far else scalar(loss, "loss")
         if self.health is not None and not self.due(step) and _is_finite(embeddings, known_loss):
             if known_loss is not None:
                 self.loss.add(known_loss)
             return self.health
-        counts.step = step
         z, labels, loss = self.on_host(as_rows(embeddings, "embeddings"), labels, loss)
         if self.settings.normalize:
             z = torch.nn.functional.normalize(z, dim=-1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import weakref
@@ -91,8 +90,8 @@ class Trial:
         """A copy of network, optimisers, and what the loss learns and its memories remember."""
         return {
             "model": self.copy_weights(),
-            "loss": {name: tensor.clone() for name, tensor in _state_of(self.loss_fn).items()},
-            "optimizers": [copy.deepcopy(each.state_dict()["state"]) for each in self.optimizers],
+            "loss": tree_map(_copied, _state_of(self.loss_fn)),
+            "optimizers": tree_map(_copied, [x.state_dict()["state"] for x in self.optimizers]),
             "memories": [memory.kept() for memory in self._memories],
         }
 
@@ -108,7 +107,7 @@ class Trial:
             memory.put_back(kept)
         for optimizer, then in zip(self.optimizers, state["optimizers"], strict=True):
             groups = optimizer.state_dict()["param_groups"]
-            optimizer.load_state_dict({"state": copy.deepcopy(then), "param_groups": groups})
+            optimizer.load_state_dict({"state": tree_map(_copied, then), "param_groups": groups})
 
     def recalls(self, earlier: Mapping[str, Tensor], rows: int) -> tuple[Tensor, Tensor] | None:
         """R@1 of each held-out row with these earlier weights, and with the present ones.

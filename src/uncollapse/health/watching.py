@@ -141,7 +141,6 @@ class Watch(Shown):
         self.step = 0
         self.error: str | None = None
         self.history: list[dict[str, Any]] = []
-        self._before_rescue: Health | None = None
         self._directions: float | None = None  # their spread at the first look, without labels
         self._pairs = 0  # columns of texts so far: each pair is a class of its own
         self._texts: list[Any] = []  # what a text model gave inside the criterion
@@ -174,7 +173,7 @@ class Watch(Shown):
     @property
     def health(self) -> Health | None:
         """The health at the last look; None before the first."""
-        return self.guard.monitor.health or self._before_rescue
+        return self.guard.health
 
     @property
     def events(self) -> list[GuardEvent]:
@@ -313,11 +312,10 @@ class Watch(Shown):
         if slope is not None and self.guard.action == "rescue":
             self.guard.measured_drift = known_drift(rows, slope)
         monitor.settings = replace(monitor.settings, direction_drift=pull)
-        self._before_rescue = monitor.health
         events = self.guard.after_step(rows, labels, loss, self.step)
         if labels is None and isinstance(rows, Tensor) and monitor.settings.margin is None:
             self._look_at_directions(rows, pull)
-        health = monitor.health
+        health = self.guard.health
         for event in events:
             self.on_event(event)
         if health is not None:
