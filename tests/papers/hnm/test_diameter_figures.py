@@ -208,15 +208,6 @@ def test_a_run_too_short_for_its_batch_norm_is_noted():
     assert diameters.unsettled(panel_of(points[1:])) == ""
 
 
-def test_a_run_that_retrieves_worse_than_untrained_is_named():
-    ends = (4, 0.1), (4, 0.3), (64, 0.3)
-    points = [point(dim=dim, recall_start=0.2, recall=recall) for dim, recall in ends]
-    note = diameters.below_start(panel_of(points, "dim"))
-    assert "1 of 3 runs end below their own start in R@1 (d = 4)." in note
-    assert "no run ends below its own start" in diameters.below_start(panel_of(points[1:], "dim"))
-    assert diameters.below_start(panel_of([point(recall=math.nan, recall_start=math.nan)])) == ""
-
-
 def test_margins_and_thresholds_are_compared_between_panels():
     low, high = line([0.1] * 6), line([0.2] * 6)
     (claim,) = diameters.margin_claims([low, high])

@@ -79,11 +79,11 @@ class DiameterRow:
     the radial drift at initialisation, in neither paper. `anchors` is the share of a batch's
     samples that have a positive in it. `recall` is R@1; where queries search a gallery it is by the
     protocol of Market-1501, and `mean_ap` its mAP; `recall_start` and `mean_ap_start` are those of
-    the untrained network. `batch_start` and `batch_end` are diameters of training batches, before
-    training (a mean of 8) and at the end; `batch_after` is that of the first 8 again. `steps` is
-    the length; `settled` whether the diameter of the batches had no trend at its end or had
-    collapsed, `fell` the step from which on it was below 1 %, if it ever was; `predicted` the share
-    of the scale that a probe said would be left.
+    the untrained network. `batch_start` is the mean diameter of 8 training batches before training,
+    `batch_after` that of the same ones after it. `steps` is the length; `settled` whether the
+    diameter of the batches had no trend at its end or had collapsed, `fell` the step from which on
+    it was below 1 %, if it ever was; `predicted` the share of the scale that a probe said would be
+    left.
     """
 
     run: str
@@ -101,8 +101,6 @@ class DiameterRow:
     mean_bound: float
     drift: float
     anchors: float
-    batch_end: float
-    loss_end: float
     recall: float
     mean_ap: float = math.nan
     recall_start: float = math.nan
@@ -172,8 +170,6 @@ def measure(run: Run, predicted: float = math.nan) -> DiameterRow:
         mean_bound=diameter_lower_bound(before.diameter, batches.loss),
         drift=batches.drift,
         anchors=batches.anchors,
-        batch_end=float(logged["diameter"]),
-        loss_end=float(logged["loss"]),
         recall=float(logged.get(f"{split}/recall@1", "nan")),
         mean_ap=float(logged.get(f"{split}/mAP", "nan")),
         recall_start=start_scores.get("recall@1", math.nan),
@@ -218,7 +214,7 @@ def make(request: Request) -> Made:
     shown, trained = _train(figure["panels"], request)
     claims = [claim for panel in shown for claim in claims_of(panel)]
     claims += [claim for name in figure.get("more", ()) for claim in _MORE_CLAIMS[name](shown)]
-    notes = [tell(panel) for tell in (forecast, below_start, unsettled, beyond) for panel in shown]
+    notes = [tell(panel) for tell in (forecast, unsettled, beyond) for panel in shown]
     title = f"HNM {figure['title']} ({request.scale})"
     runs = [{"panel": panel.heading, **p.record()} for panel in shown for p in panel.points]
     return publish(
@@ -472,19 +468,6 @@ def forecast(panel: Panel) -> str:
         words += [f"{phrase} {low:.0%} for {len(runs)} runs ({ends} collapsed)"] if runs else []
     start = f"Forecast, {panel.short}: the share of the scale that a probe said would be left is"
     return f"{start} {', '.join(words)}." if words else ""
-
-
-def below_start(panel: Panel) -> str:
-    """Which runs ended with a lower R@1 than the same network had untrained; '' if none scored."""
-    scored = [p for p in panel.points if math.isfinite(p.recall + p.recall_start)]
-    if not scored:
-        return ""
-    lost = [p for p in scored if p.recall < p.recall_start]
-    start = f"Retrieval beside the untrained network, {panel.short}:"
-    if not lost:
-        return f"{start} no run ends below its own start in R@1."
-    where = _places(lost, panel)
-    return f"{start} {len(lost)} of {len(scored)} runs end below their own start in R@1{where}."
 
 
 def unsettled(panel: Panel) -> str:
