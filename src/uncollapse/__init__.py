@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from uncollapse._base.extras import home_of
+from uncollapse._base.extras import home_of, lazy_names
 from uncollapse._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ _HOMES = {
     "training": "Config Run embed evaluate load_config train",
 }
 _HOME_OF = home_of(_HOMES)
+_load = lazy_names(__name__, _HOMES)
 _PACKAGES = (*_HOMES, "backbones", "noise", "papers", "sweep")
 
 
@@ -88,9 +89,7 @@ def __getattr__(name: str) -> object:
         return __dir__()
     if name not in _HOME_OF:
         raise AttributeError(f"module 'uncollapse' has no attribute {name!r}{_hint(name)}")
-    value: object = getattr(import_module(f"uncollapse.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
+    return _load(name)
 
 
 def __dir__() -> list[str]:

@@ -26,9 +26,8 @@ class InUseError(RuntimeError):
 class FileLock:
     """Hold `path` while inside `with`; waits for another holder, or with `wait=False` raises.
 
-    The lock of a dead process on this machine is taken over at once, any other after
-    `stale_after` seconds without a refresh. A holder that was suspended for that long finds out
-    with `still_held`.
+    The lock of a dead process on this machine is taken over at once, any other after a minute
+    without a refresh. A holder that was suspended for that long finds out with `still_held`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -38,13 +37,10 @@ class FileLock:
     (True, False)
     """
 
-    def __init__(self, path: Path, *, wait: bool = True, stale_after: float = _STALE) -> None:
-        self.path, self.wait, self.stale_after = path, wait, stale_after
+    def __init__(self, path: Path, *, wait: bool = True) -> None:
+        self.path, self.wait = path, wait
         self._lease = SoftFileLease(
-            path,
-            lease_duration=10 * stale_after,
-            heartbeat_interval=stale_after / 6,
-            thread_local=False,
+            path, lease_duration=10 * _STALE, heartbeat_interval=_STALE / 6, thread_local=False
         )
 
     def still_held(self) -> bool:
@@ -88,13 +84,13 @@ class FileLock:
     def _remove_expired(self) -> None:
         """Remove a lock that was not refreshed for too long, unless another just took it over."""
         expired = self.path.stat()
-        if time.time() - expired.st_mtime <= self.stale_after:
+        if time.time() - expired.st_mtime <= _STALE:
             return
         aside = self.path.with_name(f".{self.path.name.removeprefix('.')}.{uuid.uuid4().hex}")
         aside.touch()
         try:
             # By the file system's clock: ours may be ahead of it.
-            is_old = aside.stat().st_mtime - expired.st_mtime > self.stale_after
+            is_old = aside.stat().st_mtime - expired.st_mtime > _STALE
             if is_old and _same_file(self.path.stat(), expired):
                 os.replace(self.path, aside)
                 if not _same_file(aside.stat(), expired):  # another's, of this moment

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from textwrap import shorten
 from typing import Any, cast
 
@@ -16,20 +16,6 @@ from uncollapse._base.table import shown
 _NAMES = {"map": "mAP", "map_at_r": "map@r", "minp": "mINP", "thresholds": "threshold"}
 _SHARES = {"recall", "r precision", "map", "mrr", "cmc", "minp", "nmi", "ami", "f1", "auc", "tar"}
 _LINE, _MOST = 120, 12  # characters of a line at a prompt, figures in either place
-_TONES = {"good": "#2e9e5b", "warn": "#d08700", "bad": "#d64545"}  # on light and dark pages
-_COLOURS = ("#3f7fd0", "#d08700")
-_CARD = (
-    '<div style="border:1px solid #8885;border-left:4px solid {};border-radius:4px;max-width:64em;'
-    'padding:.6em 1em;margin:.2em 0;line-height:1.6"><b>{}</b>{}<div>{}</div>{}{}</div>'
-)
-_FIGURE = (
-    '<span style="display:inline-block;margin-right:1.4em"><span style="opacity:.7">{}</span> '
-    "<b>{}</b></span>"
-)
-_BAR = (
-    '<div><span style="display:inline-block;width:11em;opacity:.7">{}</span><progress max="1" '
-    'value="{:.4f}" style="width:16em;accent-color:#3f7fd0"></progress> <b>{}</b></div>'
-)
 
 
 @dataclass(frozen=True)
@@ -56,12 +42,11 @@ class Card:
 
     def html(self) -> str:
         """The card with its styles inside; it takes the text colour of the page it stands on."""
-        lines = [f"<div>{_safe(line)}</div>" for line in self.lines]
-        figures = [_FIGURE.format(_safe(k), _safe(shown(v))) for k, v in self.figures.items()]
-        bars = [_BAR.format(_safe(k), max(0.0, v), percent(v)) for k, v in self.shares.items()]
-        parts = ["".join(part[:_MOST]) for part in (lines, figures, bars)]
-        edge = _TONES.get(self.tone, "#888")
-        return _CARD.format(edge, _safe(self.title), *parts, _drawn(self.curves))
+        from jinja2 import Environment  # no card, no time for it
+
+        text = Path(__file__).with_name("card.html.j2").read_text("utf-8")
+        page = Environment(autoescape=True, finalize=lambda value: visible(str(value)))
+        return page.from_string(text).render(card=self, most=_MOST, percent=percent, shown=shown)
 
 
 class Shown:
@@ -112,20 +97,3 @@ class Result(Shown):
         names, width = max(map(len, numbers)), max(map(len, texts))
         lines = zip(numbers, texts, strict=True)
         return "\n".join(f"{name:<{names}}  {text:>{width}}" for name, text in lines)
-
-
-def _safe(value: object) -> str:
-    return html.escape(visible(str(value)))
-
-
-def _drawn(curves: Mapping[str, Sequence[float]]) -> str:
-    """The curves, and their names in their colours."""
-    top = max((height for heights in curves.values() for height in heights), default=0.0) or 1.0
-    lines = names = ""
-    for (name, heights), colour in zip(curves.items(), _COLOURS, strict=False):
-        step = 300 / max(len(heights) - 1, 1)
-        at = " ".join(f"{step * i:.1f},{62 - 60 * h / top:.1f}" for i, h in enumerate(heights))
-        lines += f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{at}"/>'
-        names += f'<span style="color:{colour};margin-right:1.4em">{_safe(name)}</span>'
-    size = 'width="300" height="64" viewBox="0 0 300 64"'
-    return f'<svg {size} role="img">{lines}</svg><div>{names}</div>' if curves else ""
