@@ -126,12 +126,12 @@ def test_json_and_csv_come_back_as_they_were_written(tmp_path):
     assert files.read_json(tmp_path / "a.json") == value
     rows = [["1", "two\nlines"], ['with "quotes"', "comma, and\x0bmore\u2028"]]
     files.write_csv(tmp_path / "a.csv", ["x", "y"], rows)
-    assert files.read_csv(tmp_path / "a.csv") == (["x", "y"], rows)
+    assert list(files.csv_rows(tmp_path / "a.csv")) == [["x", "y"], *rows]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfx,y\r\n1,2\r\n")
-    assert files.read_csv(tmp_path / "a.csv") == (["x", "y"], [["1", "2"]])
+    assert list(files.csv_rows(tmp_path / "a.csv")) == [["x", "y"], ["1", "2"]]
     (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"a": 1}\n')
     assert list(files.read_jsonl(tmp_path / "a.jsonl")) == [{"a": 1}]
 
@@ -152,11 +152,11 @@ def test_short_rows_are_filled_where_that_is_asked_for(tmp_path):
         (files.read_jsonl, b'{"a": 1}\n{"a": \n{"a": 3}\n', "line 2 is not JSON"),
         (files.read_jsonl, b'{"a": 1}\n[2]\n', "line 2 is not a JSON object"),
         (files.read_jsonl, b'{"a": "\xe4"}\n{"a": 2}\n', "line 1 is not JSON"),
-        (files.read_csv, b"a,b\n1,2\n3\n", "line 3 has 1 cells, the header 2"),
-        (files.read_csv, b'a,b\n"x\ny",2\n3,4,5\n', "line 4 has 3 cells, the header 2"),
-        (files.read_csv, b'a,b\n1,"cut sh', "from line 2 on: unexpected end of data"),
-        (files.read_csv, b"", "it is empty"),
-        (files.read_csv, b"a,b\n\xff,2\n", "from line 0 on: 'utf-8' .*byte 0xff"),
+        (files.csv_rows, b"a,b\n1,2\n3\n", "line 3 has 1 cells, the header 2"),
+        (files.csv_rows, b'a,b\n"x\ny",2\n3,4,5\n', "line 4 has 3 cells, the header 2"),
+        (files.csv_rows, b'a,b\n1,"cut sh', "from line 2 on: unexpected end of data"),
+        (files.csv_rows, b"", "it is empty"),
+        (files.csv_rows, b"a,b\n\xff,2\n", "from line 0 on: 'utf-8' .*byte 0xff"),
         (files.read_toml, b"a = 1\nb = = 2\n", "not TOML .*line 2, column 5"),
         (files.read_toml, b"\xff\xfe", "not TOML in UTF-8"),
     ],
@@ -171,7 +171,7 @@ def test_a_damaged_file_is_named_with_the_place(tmp_path, reader, content, messa
 
 
 @pytest.mark.parametrize(
-    "reader", [files.read_json, files.read_jsonl, files.read_csv, files.read_toml]
+    "reader", [files.read_json, files.read_jsonl, files.csv_rows, files.read_toml]
 )
 def test_a_missing_file_is_missing_not_damaged(tmp_path, reader):
     with pytest.raises(FileNotFoundError):

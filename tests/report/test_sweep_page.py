@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from report.examples import copy_run, write_sweep
-from uncollapse._base.files import read_csv, write_csv
+from uncollapse._base.files import csv_rows, write_csv
 from uncollapse.charts import svg
 from uncollapse.charts.marks import Points, Polyline, Text
 from uncollapse.metrics.intervals import wilson_interval
@@ -57,7 +57,7 @@ def test_the_markdown_has_a_line_for_each_point_of_the_grid(written):
 
 def test_runs_that_end_below_their_start_are_counted_and_named(tmp_path):
     folder = write_sweep(tmp_path / "below")
-    header, rows = read_csv(folder / "results.csv")
+    header, *rows = csv_rows(folder / "results.csv")
     for row in rows[:-1]:
         row += ["0.5", "0.2"]  # the large batches end at 0.1
     rows[-1] += ["", ""]

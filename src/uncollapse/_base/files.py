@@ -146,12 +146,6 @@ def read_jsonl(
             complaints.append(str(DamagedFileError(path, why)))
 
 
-def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
-    """`(header, rows)` of a CSV file, as `csv_rows` gives them."""
-    header, *rows = csv_rows(path)
-    return header, rows
-
-
 def csv_rows(path: Path, *, fill: bool = False, separator: str = ",") -> Iterator[list[str]]:
     """The rows of a CSV file, the header first; all have as many cells as it, or it raises.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from uncollapse._base.check import InputError, check_choice, did_you_mean
 from uncollapse._base.files import (
     DamagedFileError,
-    read_csv,
+    csv_rows,
     read_toml,
     write_csv,
     write_json,
@@ -245,7 +245,7 @@ def read_recorded(path: Path = RECORDED) -> dict[str, Recorded]:
     """What was recorded, by item; nothing where there is no record."""
     if not path.is_file():
         return {}
-    header, rows = read_csv(path)
+    header, *rows = csv_rows(path)
     if header != [field.name for field in fields(Recorded)]:
         raise DamagedFileError(path, f"a table of {', '.join(header)}")
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from uncollapse._base.check import InputError
-from uncollapse._base.files import DamagedFileError, read_csv, read_toml, write_text
+from uncollapse._base.files import DamagedFileError, csv_rows, read_toml, write_text
 from uncollapse._base.table import Cell, Table, number, percent
 from uncollapse.charts import Axes, Chart, Entry, Scale, area, heatmap, save
 from uncollapse.charts.marks import MARKERS, SERIES, Line, Mark, Points, Polyline, Rect
@@ -150,7 +150,7 @@ def read_view(folder: str | Path) -> SweepView:
     table = folder / "results.csv"
     if not table.is_file():
         raise InputError("sweep", f"{folder} (no results.csv in it)", "a sweep's folder")
-    header, lines = read_csv(table)
+    header, *lines = csv_rows(table)
     rows = [
         {key: _read(key, text) for key, text in zip(header, line, strict=True)} for line in lines
     ]
