@@ -9,7 +9,7 @@ from support.pages import rows_of
 from uncollapse.data import DataError
 from uncollapse.papers import get_item
 from uncollapse.papers.hnm import strategies
-from uncollapse.papers.hnm.strategies import STRATEGIES, STUDY, StrategyRun, below_start, table
+from uncollapse.papers.hnm.strategies import STRATEGIES, STUDY, StrategyRun, table
 from uncollapse.papers.items import Request
 
 ITEM = "market-strategies"
@@ -49,10 +49,6 @@ def test_the_table_has_the_untrained_network_first_and_the_best_in_bold():
     assert second[-4:] == ["-11.0", "0.002", "0.2\N{NO-BREAK SPACE}%", "network-collapse"]
     assert third[-4:] == ["+21.0", "1", "100\N{NO-BREAK SPACE}%", "healthy"]
     assert shown.strong == [2]
-    note = below_start([result("batch-hard", 10.0, 2.0), easy[0]])
-    assert note.startswith("1 of 2 runs")
-    assert "batch-hard, seed 0 (10.0 → 2.0)" in note
-    assert "All 1 runs" in below_start(easy[:1])
 
 
 FEW = ("batch-hard", "batch-hard, rescued", "easy × semi-hard")

