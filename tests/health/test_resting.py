@@ -274,7 +274,7 @@ def test_a_collapsed_batch_of_similarities_is_named():
         SupConLoss(), lambda g: torch.ones(64, 8) + 1e-3 * torch.randn(64, 8, generator=g), LABELS
     )
     assert monitor.verdict == "network-collapse"
-    assert "loss has sat at 4.143 = ln 63 for 60 updates: all similarities" in monitor.advice
+    assert "loss has sat at 4.143 = ln 63 for 52 updates: all similarities" in monitor.advice
 
 
 def test_spread_rows_whose_loss_sits_at_log_n_are_not_learning():
@@ -282,7 +282,7 @@ def test_spread_rows_whose_loss_sits_at_log_n_are_not_learning():
         SupConLoss(temperature=100.0), lambda g: torch.randn(64, 8, generator=g), LABELS
     )
     assert monitor.verdict == "healthy"
-    assert monitor.advice.startswith("loss has sat at 4.143 = ln 63 for 60 updates: all similar")
+    assert monitor.advice.startswith("loss has sat at 4.143 = ln 63 for 52 updates: all similar")
     assert "but the rows differ: not learning" in monitor.advice
     early = _watched(
         SupConLoss(temperature=100.0), lambda g: torch.randn(64, 8, generator=g), LABELS, 45

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -176,7 +175,7 @@ def test_a_memory_knows_its_samples_and_is_part_of_the_drift():
     assert len(memory.memory) == 36
     assert torch.equal(memory.memory_labels, run.class_of[memory.memory_ids])
     before = run.loss.kept()
-    run.guard._candidates(math.inf)  # a look at drifts leaves the memory alone
+    run.guard._candidates()  # a look at drifts leaves the memory alone
     assert all(torch.equal(before[name], value) for name, value in run.loss.kept().items())
     images, rows = run.take_batch()
     z, labels = run.forward(images).detach(), run.class_of[rows]

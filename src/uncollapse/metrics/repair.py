@@ -166,8 +166,9 @@ def _cosine_figures(name: str, z: Array, labels: Array | None) -> CosineFigures:
     )
     recall = None
     if labels is not None:
-        found = retrieval(unit, labels, ks=(1,), normalize=True, progress=False)
-        recall = found.recall[1] if found.queries > found.queries_without_match else None
+        # Of directions the distances order as the cosines do; a row of zeros is as far from all.
+        scores = retrieval(unit, labels, ks=(1,), normalize=False, progress=False)
+        recall = scores.recall[1] if scores.queries > scores.queries_without_match else None
     return CosineFigures(name, low, float(pairs.mean()), high, float16, int8, recall)
 
 
