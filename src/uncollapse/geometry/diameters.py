@@ -102,8 +102,7 @@ def _farthest_point_sweeps(frame: Frame) -> float:
             far = torch.where(farther, peak.values, far)
             farthest = torch.where(farther, peak.indices + left, farthest)
         best = max(best, float(frame.squares(starts, farthest).max().sqrt()))
-        starts = torch.from_numpy(np.unique(farthest.numpy()))
-        starts = starts[~seen[starts]]
+        starts = torch.unique(farthest[~seen[farthest]])
         if len(starts) == 0:
             break
     return best
