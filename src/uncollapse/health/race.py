@@ -250,8 +250,9 @@ class Race(Shown):
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Race:
-        """The inverse of `to_dict`."""
-        return cls(**{**given, "scores": tuple(RaceScore(**score) for score in given["scores"])})
+        """The inverse of `to_dict`; logs of version 0.1.0 call the scores laps."""
+        values = {"scores" if key == "laps" else key: value for key, value in given.items()}
+        return cls(**{**values, "scores": tuple(RaceScore(**score) for score in values["scores"])})
 
 
 class RacePlan(NamedTuple):
