@@ -95,7 +95,7 @@ def test_hugging_face_trainer_feeds_the_monitor(tmp_path):
             }
 
     rows = [{"x": x, "labels": int(y)} for xs, ys in _data() for x, y in zip(xs, ys, strict=True)]
-    monitor = CollapseMonitor()
+    monitor = CollapseMonitor(look_every=1)
     options = {"save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True}
     options |= {"per_device_train_batch_size": 48, "num_train_epochs": 1, "logging_steps": 5}
     arguments = transformers.TrainingArguments(str(tmp_path), learning_rate=1e-6, **options)

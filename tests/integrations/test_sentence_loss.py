@@ -146,7 +146,7 @@ def test_evaluation_is_not_watched(tmp_path):
     options = {"eval_dataset": data, "eval_strategy": "steps", "eval_steps": 2}
     trainer = fitted(tmp_path, model, loss, data, **options)
     assert any("eval_loss" in line for line in trainer.state.log_history)
-    assert watched(loss)[0].monitor._counts.updates == 8
+    assert watched(loss)[0].monitor._counts.step == 8
 
 
 HARD = {"learning_rate": 3e-2, "max_steps": 150, "per_device_train_batch_size": 48}
@@ -232,7 +232,7 @@ def test_a_resumed_run_goes_on_with_its_loss_monitor_and_guard(tmp_path):
     for ours, expected in zip(resumed.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(ours, expected)
     first, second = (watched(loss)[0].monitor for loss in (whole, resumed))
-    assert first._counts.updates == second._counts.updates == 8
+    assert first._counts.step == second._counts.step == 8
     assert repr(first.reference) == repr(second.reference)
 
 
